@@ -33,7 +33,6 @@ from facade.flows.archive.stores import FolderStore
 from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.flows.commands.past import CommandFamily, Past
 from facade.flows.commands.tracker import Tracker
-from facade.flows.tables.messages import MARKS
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.device_state import DeviceStates
 from tests.support.archives import kept
@@ -195,7 +194,7 @@ def controllers(walk: Walk) -> None:
     past = CommandHistory(bus.open_reader, tracker, states, ReportedStates(), component="test")
     while not past.catch_up(0.1):
         pass
-    reader = CommandReader(["mid-sdp/subarray/01"], bus.writer(), RunningAccount(), by="test")
+    reader = CommandReader(["mid-sdp/subarray/01"], RunningAccount())
     for record in walk.site.read("commands"):
         reader.read(record)
 
@@ -225,7 +224,7 @@ class RealSite(Site):
     def member(self, group: str, topic: str) -> KafkaTransactionalMember:
         health = BusHealth()
         return KafkaTransactionalMember(
-            self._connection, topic, group=group, slot="0", member="tables-0", health=health, marks=MARKS
+            self._connection, topic, group=group, slot="0", member="tables-0", health=health, outputs=("tables",)
         )
 
     def bus(self) -> KafkaBus:

@@ -402,7 +402,7 @@ def test_sums_may_differ_in_their_last_digits_only(tmp_path: Path) -> None:
 def test_inputs_are_what_programs_of_sdp_write() -> None:
     found = set(inputs(ICD))
     wanted = {HEAPS, BUFFERS, "state", "commands", "command-acks", "alerts", "alert-packets", "calibration", "quality"}
-    wanted |= {"alert-actions", "settings"}  # people do this, and device servers write it down
+    wanted |= {"orders", "alert-actions", "settings"}  # people do this, and device servers write it down
     assert wanted <= found
     derived = {SUMMARY, SHARED, "accounts", "positions", "snapshots", "tables", "alert-state", "dead-letters"}
     assert not found & (derived | {"heartbeats", "logs.summary"})

@@ -62,7 +62,8 @@ def test_replicas(state, level):
 def test_the_rights_that_a_role_lacks_are_named_with_the_command_that_gives_them():
     needs = bus_checks.needs_of(ICD, "aggregate")
     assert needs["ingest.heaps"] == {"READ", "DESCRIBE"}
-    rights = {**needs, "accounts": frozenset({"READ", "DESCRIBE"}), "dead-letters": frozenset({"DESCRIBE"})}
+    rights = {name: frozenset({"READ", "DESCRIBE"}) for name in ("accounts", "dead-letters")}
+    rights = {**needs, **rights}
     (found,) = bus_checks.judge_rights("aggregate", needs, rights, "mid.")
     assert found.level == FAILED
     assert "lacks WRITE on topics accounts, dead-letters" in found.text

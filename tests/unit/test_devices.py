@@ -515,7 +515,7 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
         assert device(proxy)._shown["adminMode"] is before
         settings = DeviceSettings(states).readings(1.0, {})
         assert [reading.value for _, one, reading in settings if one == "adminMode"] == ["OFFLINE"]
-        assert [one.topic for one in written] == ["settings"], "where no controller may write"
+        assert [one.topic for one, _ in written] == ["settings"], "where no controller may write"
 
 
 def test_a_handler_without_an_entry_stops_the_server():

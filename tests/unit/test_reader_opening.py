@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING
+from confluent_kafka import OFFSET_BEGINNING, Message
 
 from facade.bus.kafka import connection, reader
 from facade.bus.kafka.connection import Clients, Connection
@@ -42,8 +42,7 @@ class Broker:
         """Give a record, while the next one is written: none of the answers is empty."""
         self.given += 1
         fields = {"topic": "test.state", "partition": 0, "offset": self.given - 1, "value": b"{}", "key": b"k"}
-        more = {"headers": None, "error": None, "timestamp": (1, 1_800_000_000_000), "leader_epoch": 0}
-        return [SimpleNamespace(**{name: lambda one=one: one for name, one in (fields | more).items()})]
+        return [Message(**fields, timestamp=(1, 1_800_000_000_000))]
 
     def get_watermark_offsets(self, place: Any, cached: bool) -> tuple[int, int]:
         return 0, self.given + self.ahead

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from facade.bus.kafka import transactions
+from facade.bus.kafka.client_settings import settings_of
 from facade.bus.offsets import (
     POSITIONS,
     CountedOffsets,
@@ -474,7 +475,7 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
 
 def test_a_worker_learns_that_the_log_is_not_as_it_was():
     """The client's event leads to a new comparison, and to no reset of the client's own."""
-    settings = transactions._consumer_settings("g", "s")
+    settings = settings_of("consumer", "member", "worker")
     assert settings["auto.offset.reset"] == "error"
     log = SimpleNamespace(
         _connection=SimpleNamespace(note=lambda *_: None), _health=None, _must_rewind=False, _slot="s"

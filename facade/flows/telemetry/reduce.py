@@ -128,7 +128,10 @@ class Cells:
 
 
 def frame(columns: Mapping[str, Column], plan: Plan, cells: Cells) -> Frame:
-    """Return one row for each cell; `columns`: the `plan.columns`, in the order of the cells."""
+    """Return one row for each cell; `columns`: the `plan.columns`, in the order of the cells.
+
+    Whole numbers become int64, whatever the producer has written: unsigned ones beside others would become floats.
+    """
     rule = plan.window
     time = columns[rule.time]
     oldest, newest = np.minimum.reduceat(time, cells.starts), np.maximum.reduceat(time, cells.starts)
@@ -136,12 +139,12 @@ def frame(columns: Mapping[str, Column], plan: Plan, cells: Cells) -> Frame:
     nothing = np.zeros(0, dtype=np.int64)
     return Frame(
         group=cells.group,
-        epoch=cells.epoch,
+        epoch=cells.epoch.astype(np.int64, copy=False),
         window=cells.window,
         late=cells.late,
         count=cells.sizes,
-        time_min=oldest,
-        time_max=newest,
+        time_min=oldest.astype(np.int64, copy=False),
+        time_max=newest.astype(np.int64, copy=False),
         runs=Runs(nothing, nothing, nothing) if rule.sequence is None else _runs(columns[rule.sequence], cells),
         fields={f.first_name: _statistics(columns[f.name], f, cells, last, rule.quantile_error) for f in plan.fields},
     )
@@ -158,7 +161,8 @@ def _runs(sequence: Column, cells: Cells) -> Runs:
         breaks = np.flatnonzero(step > 1)
     begins = np.concatenate(([0], breaks + 1))
     ends = np.append(begins[1:], len(sequence)) - 1
-    return Runs(np.searchsorted(cells.starts, begins, side="right") - 1, sequence[begins], sequence[ends])
+    rows = np.searchsorted(cells.starts, begins, side="right") - 1
+    return Runs(rows, *(sequence[at].astype(np.int64, copy=False) for at in (begins, ends)))
 
 
 def _statistics(values: Column, field: FieldPlan, cells: Cells, last: Column, error: float | None) -> FieldArrays:
@@ -166,6 +170,8 @@ def _statistics(values: Column, field: FieldPlan, cells: Cells, last: Column, er
     found: dict[str, Any] = _sums(values, wanted, cells)
     if "last" in wanted:
         found["last"] = values[last]
+    if field.integer:
+        found = {name: one if name == "m2" else one.astype(np.int64, copy=False) for name, one in found.items()}
     if "sketch" in wanted and error is not None:
         found["sketch"] = _sketches(values, cells, error)
     return FieldArrays(**found)
