@@ -10,7 +10,8 @@ from confluent_kafka import KafkaException
 from msgspec.structs import replace
 
 from facade.bus import offsets
-from facade.bus.kafka import reader, transactional_producer, transactions
+from facade.bus.kafka import transactional_producer, transactions
+from facade.bus.kafka.reader import KafkaReader
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.bus.port import Record
@@ -68,8 +69,8 @@ def _group_is_believed(place: Any, own: Any, facts: Any) -> Any:
     return offsets.Beginning(facts.topic_id, min(max(facts.group, facts.first), facts.end))
 
 
-def _uncommitted(prefix: str, *, committed: bool) -> dict[str, object]:
-    return _reader_settings(prefix, committed=False)
+def _uncommitted(self: KafkaReader, *args: Any, committed: bool = True, **more: Any) -> None:
+    _open_reader(self, *args, committed=False, **more)
 
 
 def _commit_twice(self: KafkaTransactionalLog, records: Iterable[Record]) -> None:
@@ -193,7 +194,7 @@ def _recalls_nothing(self: Mirror, records: Iterable[Record]) -> None:
 
 
 _job, _done = MirroredDevice.job, Mirror._done
-_reader_settings = reader._settings
+_open_reader = KafkaReader.__init__
 _fold_block = BlocksFlow.fold
 _commit = KafkaTransactionalLog.commit
 _records = AlertsFlow.records
@@ -206,7 +207,7 @@ MUTANTS = (
         "0019: a producer that lost a connection begins no further transaction", transactional_producer.Link, "log",
         lambda self, *_: None,
     ),
-    Mutant("a device server reads committed records", reader, "_settings", _uncommitted),
+    Mutant("a device server reads committed records", KafkaReader, "__init__", _uncommitted),
     Mutant("offsets are committed with the effect, not before", KafkaTransactionalLog, "commit", _commit_twice),
     Mutant("after a transaction that failed a worker goes back", KafkaTransactionalLog, "_give_up", _no_way_back),
     Mutant("what is read again after a restart is not counted again", Progress, "take", _counts_all),

@@ -76,6 +76,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Any:
 
 def main(arguments: Sequence[str]) -> None:
     devices.server._assemble = _assemble
+    devices.server.end_when_replaced = lambda service, pulse: None  # a successor is heard of on the bus
     devices.server.main(arguments)
 
 
