@@ -407,7 +407,7 @@ def test_the_six_questions_are_answered_in_three_clicks(open_page: Open, system:
 
     # Why is node 1 late?
     Asking(page).click(page.locator(f'.map a[aria-label^="{node_device(LATE)}"]'))
-    expect(page.get_by_text("came too late for their window: they are in totals, but no window shows them")).to_be_visible()
+    expect(page.get_by_text("came too late for their window: they are in totals")).to_be_visible()
     expect(page.locator(f'[data-plot="{node_device(LATE)}/heapsLate"] .uplot')).to_be_visible()
 
     # Which alarms need me? Acknowledge one, and shelve it.
