@@ -430,8 +430,13 @@ class PartitionPositions:
         ]
 
     def offsets(self) -> dict[TopicPartition, int]:
-        """Return the offsets for the group to commit in the transaction."""
-        return {place: one.range.end for place, one in self._open.items() if one.group != one.range.end}
+        """Return the offsets for the group to commit in the transaction.
+
+        A partition that has moved is among them also if the group was set to the same offset: with offsets, the group
+        refuses a worker that has lost its partitions, and the next one waits for this transaction.
+        """
+        moved = {place: one for place, one in self._open.items() if one.has_moved or one.group != one.range.end}
+        return {place: one.range.end for place, one in moved.items()}
 
     def committed(self) -> None:
         """Begin the next transaction at the end of this one."""

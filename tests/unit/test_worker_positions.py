@@ -15,6 +15,7 @@ from facade.bus.offsets import (
     LogCut,
     Overlap,
     PartitionFacts,
+    PartitionPositions,
     WorkerPosition,
     begin,
     newest,
@@ -104,6 +105,16 @@ def test_the_own_position_holds_unless_the_log_has_changed(case):
     assert words in found.note
     assert bool(words) == bool(found.note)
     assert not words or found.note.startswith(HEAPS)
+
+
+def test_a_transaction_has_the_offset_of_each_partition_that_moved_wherever_the_group_was_set():
+    """Without offsets the group does not refuse a worker that has lost its partitions."""
+    place, positions = (HEAPS, 1), PartitionPositions("g", "0")
+    positions.begin({}, {place: PartitionFacts("a", 0, 90, group=40)})
+    positions.take(place, 40)
+    assert positions.offsets() == {place: 40}
+    positions.committed()
+    assert positions.offsets() == {}
 
 
 def test_positions_of_other_groups_and_broken_ones_are_left_out():
