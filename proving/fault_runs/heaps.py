@@ -11,7 +11,7 @@ from typing import ClassVar
 from clients.terminal import BUS, MASTER, NODE
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
-from proving.demo.account import disagreements
+from proving.demo.account import STREAMS, disagreements
 from proving.demo.scenario import settled_account
 from proving.demo.system import TangoSide
 from proving.fault_runs.frame import (
@@ -29,6 +29,8 @@ from proving.fault_runs.frame import (
 
 SUMMARIES = "ingest.summary"
 _SIMULATOR = "simulator"
+_NAMED = ("Skipped", "Overlap", "Corrected")
+"""Figures that name what is missing or was refused."""
 _WORKERS = ("worker 0", "worker 1")
 _SERVERS = {f"{SERVER} {instance}": instance for instance in ("control", "ingest-00")}
 
@@ -98,6 +100,10 @@ class HeapFaultRun(FaultRun):
             ("figures compared", len(lines)),
             ("longest silence of the sums", f"{self._gaps.longest:.1f} s"),
         ]
+        if made.wrong:
+            names = [stream + figure for stream in STREAMS.values() for figure in _NAMED]
+            shown = self._tango.bus(*names)
+            made.rows += [(name, str(shown[name].value) if name in shown else "-") for name in names]
         made.tallies["heaps"] = Tally(sent.sent, found, lost, doubled, self._gaps.found)
         return made
 
