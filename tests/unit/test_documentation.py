@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -178,6 +179,14 @@ def test_settings_of_one_process_are_in_the_deploy_page() -> None:
     for variable in ("SDP_LOG_LEVEL", "SDP_LOG_FORMAT", "SDP_METRICS_PORT", "SDP_FACADE_CONFIG"):
         assert variable in PROCESS_VARIABLES
         assert variable in text
+
+
+def test_the_deploy_page_lists_each_extra_of_a_site() -> None:
+    listed = re.findall(
+        r"^\| `(\w+)` \| ", (DOCS / "how-to" / "deploy.md").read_text().partition("## Write")[0], re.MULTILINE
+    )
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert listed == sorted(set(extras) - {"bench", "conformance", "dev", "docs", "lint", "mutation", "test"})
 
 
 def broken_links(site: Path) -> Iterator[str]:
