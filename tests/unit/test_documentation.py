@@ -233,7 +233,7 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
 
 
 def test_the_operators_page_leads_to_the_runbook_of_each_condition() -> None:
-    page = (DOCS / "how-to" / "when-something-is-wrong.md").read_text()
+    page = (DOCS / "how-to" / "operate.md").read_text()
     linked = re.findall(r"\[`(\w+)`\]\(\.\./reference/alerts\.md#(\w+)\)", page)
     assert sorted(name for name, _ in linked) == sorted(load().conditions)
     assert all(f"alerts.md#{place}" == runbook(name) for name, place in linked)
