@@ -21,6 +21,7 @@ from jsonschema import Draft202012Validator
 
 import sdp_facade_sdk
 from facade.cli.config import PROCESS_VARIABLES
+from facade.config import ENVIRONMENT
 from facade.icd.load import inspect, load
 from facade.icd.words import runbook
 from tests.support.command_line import descend
@@ -174,11 +175,10 @@ def test_a_how_to_begins_with_what_is_needed_and_ends_with_how_to_check_it(page:
     assert (headings[0], headings[-1]) == ("What you need", "How to see that it worked")
 
 
-def test_settings_of_one_process_are_in_the_deploy_page() -> None:
-    text = "".join((DOCS / "how-to" / page).read_text() for page in ("deploy.md", "find-lost-data.md"))
-    for variable in ("SDP_LOG_LEVEL", "SDP_LOG_FORMAT", "SDP_METRICS_PORT", "SDP_FACADE_CONFIG"):
-        assert variable in PROCESS_VARIABLES
-        assert variable in text
+def test_the_page_of_settings_has_each_variable_and_no_other() -> None:
+    rows = [line for line in (DOCS / "reference" / "settings.md").read_text().splitlines() if line.startswith("|")]
+    listed = set(re.findall(r"`([A-Z]+_[A-Z_]+)`", "\n".join(rows)))
+    assert listed == {*ENVIRONMENT, *PROCESS_VARIABLES}
 
 
 def test_the_deploy_page_lists_each_extra_of_a_site() -> None:
