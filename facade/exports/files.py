@@ -26,7 +26,10 @@ EXPORTS: Mapping[str, Export] = {
 WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md")
 """Files that are all derived: any other existing file is stale."""
 
-BY_HAND = frozenset({"docs/reference/glossary.md", "docs/reference/limits.md", "docs/reference/web-security.md"})
+BY_HAND = frozenset(
+    f"docs/reference/{page}.md"
+    for page in ("command-life", "glossary", "limits", "packages", "positions", "settings", "web-security")
+)
 """Exceptions, written by hand."""
 
 

@@ -71,7 +71,7 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     both: bool = False
     """Whether producers and consumers work at the same time."""
     paper: tuple[float, ...] = ()
-    """Figures that the paper has for this row, in the order of `docs/explanation/kafka-figures.md`."""
+    """Figures that the paper has for this row, in the order of `docs/evidence/kafka-figures.md`."""
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):

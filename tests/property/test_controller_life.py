@@ -11,7 +11,7 @@ from facade.controller.command_state import FINAL, TABLE, CommandState, Effect, 
 from facade.flows.commands import outcomes
 from tests.support.examples import examples
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "commands.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-life.md"
 DONE = FINAL - {State.LEFT}
 BEGUN = {State.RUNNING, State.IN_PROGRESS}
 Way = list[tuple[State, Event, Transition]]

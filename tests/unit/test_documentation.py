@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -20,6 +21,7 @@ from jsonschema import Draft202012Validator
 
 import sdp_facade_sdk
 from facade.cli.config import PROCESS_VARIABLES
+from facade.config import ENVIRONMENT
 from facade.icd.load import inspect, load
 from facade.icd.words import runbook
 from tests.support.command_line import descend
@@ -173,11 +175,18 @@ def test_a_how_to_begins_with_what_is_needed_and_ends_with_how_to_check_it(page:
     assert (headings[0], headings[-1]) == ("What you need", "How to see that it worked")
 
 
-def test_settings_of_one_process_are_in_the_deploy_page() -> None:
-    text = "".join((DOCS / "how-to" / page).read_text() for page in ("deploy.md", "find-lost-data.md"))
-    for variable in ("SDP_LOG_LEVEL", "SDP_LOG_FORMAT", "SDP_METRICS_PORT", "SDP_FACADE_CONFIG"):
-        assert variable in PROCESS_VARIABLES
-        assert variable in text
+def test_the_page_of_settings_has_each_variable_and_no_other() -> None:
+    rows = [line for line in (DOCS / "reference" / "settings.md").read_text().splitlines() if line.startswith("|")]
+    listed = set(re.findall(r"`([A-Z]+_[A-Z_]+)`", "\n".join(rows)))
+    assert listed == {*ENVIRONMENT, *PROCESS_VARIABLES}
+
+
+def test_the_deploy_page_lists_each_extra_of_a_site() -> None:
+    listed = re.findall(
+        r"^\| `(\w+)` \| ", (DOCS / "how-to" / "deploy.md").read_text().partition("## Write")[0], re.MULTILINE
+    )
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert listed == sorted(set(extras) - {"bench", "conformance", "dev", "docs", "lint", "mutation", "test"})
 
 
 def broken_links(site: Path) -> Iterator[str]:
@@ -224,7 +233,7 @@ def test_the_site_builds_without_a_warning_and_asks_nobody(tmp_path: Path) -> No
 
 
 def test_the_operators_page_leads_to_the_runbook_of_each_condition() -> None:
-    page = (DOCS / "how-to" / "when-something-is-wrong.md").read_text()
+    page = (DOCS / "how-to" / "operate.md").read_text()
     linked = re.findall(r"\[`(\w+)`\]\(\.\./reference/alerts\.md#(\w+)\)", page)
     assert sorted(name for name, _ in linked) == sorted(load().conditions)
     assert all(f"alerts.md#{place}" == runbook(name) for name, place in linked)

@@ -7,7 +7,7 @@ from pathlib import Path
 from facade.icd.load import load
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "explanation" / "positions.md"
+PAGE = ROOT / "docs" / "reference" / "positions.md"
 OFFSETS = "facade.bus.offsets"
 CALLED = {
     "assign", "incremental_assign", "send_offsets_to_transaction", "go_on", "reach", "open_reader", "position_record",

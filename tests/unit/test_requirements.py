@@ -11,7 +11,7 @@ import pytest
 from proving.bench.cli import MEASUREMENTS
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "requirements.md"
+PAGE = ROOT / "docs" / "evidence" / "requirements.md"
 ROW = re.compile(r"^\| ([RTP]\d+[a-z]?) \| (.*) \| (.*) \|(.*)\|$", re.MULTILINE)
 ROWS = {found[1]: found for found in ROW.finditer(PAGE.read_text())}
 STATUS = {"done", "partly", "missing", "out of scope"}
