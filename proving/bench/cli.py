@@ -27,6 +27,7 @@ MEASUREMENTS = {
     "growth": "proving.bench.throughput:growth",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.throughput:peers",
+    "stream-processors": "proving.bench.stream_processors:stream_processors",
     "brokers": "proving.bench.brokers:brokers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.latency:reads",

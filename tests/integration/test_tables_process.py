@@ -95,6 +95,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
 def test_a_reference_is_verified_where_its_table_lies_and_fetched_from_there(deploy: Deploy, tmp_path: Path) -> None:
     """A reference passes the bus, the table does not; one whose file was changed afterwards is not announced."""
     deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
     store, content = tmp_path / "store", random.Random(2).randbytes(1_000_000)
     store.mkdir()
     (tmp_path / "in").write_bytes(content)

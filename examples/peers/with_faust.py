@@ -1,0 +1,51 @@
+"""Heap notifications by node and second with Faust: BOOTSTRAP SOURCE TARGET RECORDS FOLDER."""
+
+import asyncio
+import os
+import sys
+from typing import Any
+
+import faust
+from meter import Meter
+
+bootstrap, source, target, records, folder = sys.argv[1:]
+meter = Meter(int(records))
+app = faust.App(
+    target,
+    broker=f"kafka://{bootstrap}",
+    store="memory://",
+    datadir=folder,
+    processing_guarantee="exactly_once",
+    broker_commit_interval=0.2,
+    topic_partitions=1,
+    topic_replication_factor=1,
+    web_enabled=False,
+)
+heaps = app.topic(source, key_type=bytes, value_type=bytes, value_serializer="json")
+result = app.topic(target, value_serializer="json", partitions=1)
+# A window is a key of the table: Faust's own windowed tables keep no key by which a window could be written.
+windows = app.Table("windows", partitions=1)
+
+
+@app.agent(heaps)
+async def add(stream: Any) -> None:
+    async for heap in stream:
+        node, number, latency = heap["node"], heap["time"] // 1_000_000, heap["latency"]
+        key = f"{node}/{number}"
+        before = windows.get(key) or {"count": 0, "sum": 0.0, "least": latency, "greatest": latency}
+        windows[key] = {
+            "node": node,
+            "window": number,
+            "count": before["count"] + 1,
+            "sum": before["sum"] + latency,
+            "least": min(before["least"], latency),
+            "greatest": max(before["greatest"], latency),
+        }
+        if meter.count():
+            for window in windows.values():
+                await result.send(value=window)
+            asyncio.get_running_loop().call_later(3.0, os._exit, 0)
+
+
+app.finalize()
+faust.Worker(app, loglevel="WARNING", redirect_stdouts=False).execute_from_commandline()
