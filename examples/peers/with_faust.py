@@ -25,23 +25,28 @@ heaps = app.topic(source, key_type=bytes, value_type=bytes, value_serializer="js
 result = app.topic(target, value_serializer="json", partitions=1)
 # A window is a key of the table: Faust's own windowed tables keep no key by which a window could be written.
 windows = app.Table("windows", partitions=1)
+EMPTY = {"count": 0, "sum": 0.0, "least": float("inf"), "greatest": float("-inf")}
 
 
 @app.agent(heaps)
 async def add(stream: Any) -> None:
-    async for heap in stream:
-        node, number, latency = heap["node"], heap["time"] // 1_000_000, heap["latency"]
-        key = f"{node}/{number}"
-        before = windows.get(key) or {"count": 0, "sum": 0.0, "least": latency, "greatest": latency}
-        windows[key] = {
-            "node": node,
-            "window": number,
-            "count": before["count"] + 1,
-            "sum": before["sum"] + latency,
-            "least": min(before["least"], latency),
-            "greatest": max(before["greatest"], latency),
-        }
-        if meter.count():
+    # One by one, each heap would be a record on the table's changelog: Faust then takes some hundred heaps a second.
+    async for batch in stream.take(5_000, within=0.2):
+        is_last = False
+        changed: dict[str, dict[str, Any]] = {}
+        for heap in batch:
+            node, number, latency = heap["node"], heap["time"] // 1_000_000, heap["latency"]
+            key = f"{node}/{number}"
+            window = changed.get(key) or dict(windows.get(key) or {"node": node, "window": number, **EMPTY})
+            window["count"] += 1
+            window["sum"] += latency
+            window["least"] = min(window["least"], latency)
+            window["greatest"] = max(window["greatest"], latency)
+            changed[key] = window
+            is_last = meter.count() or is_last
+        for key, window in changed.items():
+            windows[key] = window
+        if is_last:
             for window in windows.values():
                 await result.send(value=window)
             asyncio.get_running_loop().call_later(3.0, os._exit, 0)

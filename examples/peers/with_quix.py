@@ -1,6 +1,7 @@
 """Heap notifications by node and second with Quix Streams: BOOTSTRAP SOURCE TARGET RECORDS FOLDER."""
 
 import sys
+import threading
 from typing import Any
 
 from meter import Meter
@@ -27,7 +28,8 @@ heaps = app.topic(
 
 
 def counted(value: dict[str, Any]) -> None:
-    meter.count()
+    if meter.count():
+        threading.Timer(3.0, app.stop).start()  # after the last commit
 
 
 def named(window: dict[str, Any], key: str, timestamp: int, headers: Any) -> dict[str, Any]:
@@ -44,4 +46,4 @@ windows = (
     .final()
 )
 windows.apply(named, metadata=True).to_topic(app.topic(target, value_serializer="json"))
-app.run(count=int(records))
+app.run()

@@ -20,7 +20,9 @@ import msgspec
 from facade.bus.kafka.admin import KafkaTopicWatch
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.errors import InfraError
+from facade.bus.kafka.topics import create_topics
+from facade.errors import FacadeError, InfraError
+from facade.icd.topic_model import Topic
 from facade.infra import tools
 from proving.bench.load import RATE, TOPIC, stream
 from proving.bench.raw import bare_values
@@ -29,6 +31,7 @@ from proving.bench.throughput import run_worker
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
+RESULT = Topic(description="Windows.", key="none", partitions=1, cleanup="delete", max_bytes=1_000_000, qos="bulk")
 PROGRAMS = Path(__file__).parents[2] / "examples" / "peers"
 _WITHIN = 600.0
 """A program that has not ended by then is not measured [s]."""
@@ -90,7 +93,7 @@ Windows = Mapping[tuple[int, int], Window]
 
 
 def stream_processors(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    rate, seconds, rounds = (RATE / 4, 6.0, 1) if quick else (RATE, 20.0, 3)
+    rate, seconds, rounds = (RATE / 4, 4.0, 1) if quick else (RATE, 20.0, 3)
     failed = dict[str, str]()
     ours: list[Run] = []
     found: dict[str, list[Run]] = {peer.name: [] for peer in PEERS}
@@ -106,7 +109,7 @@ def stream_processors(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             for peer in PEERS:
                 try:
                     found[peer.name].append(_run(deployment, peer, records, right, number))
-                except (InfraError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
+                except (FacadeError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
                     failed[peer.name] = str(error).strip().splitlines()[-1][:300]
                 testbed.progress.step(f"  round {number + 1}: {peer.name} {found[peer.name][-1:] or failed[peer.name]}")
     measured = {peer: found[peer.name] for peer in PEERS if len(found[peer.name]) == rounds}
@@ -151,6 +154,8 @@ def _run(deployment: Deployment, peer: Peer, records: int, right: Windows, numbe
     state.mkdir()
     arguments = [settings.bootstrap, settings.prefix + TOPIC, settings.prefix + target, str(records), str(state)]
     library = _installed(peer, deployment.progress.step)
+    connection = Connection(settings, clock=deployment.clock)
+    create_topics(connection, {target: RESULT})
     done = subprocess.run(
         [sys.executable, str(PROGRAMS / peer.program), *arguments],
         env={**os.environ, "PYTHONPATH": str(library)},
@@ -164,7 +169,7 @@ def _run(deployment: Deployment, peer: Peer, records: int, right: Windows, numbe
         raise InfraError(f"{peer.name} ended with {done.returncode}: {tools.tail(done.stderr)}")
     found = {
         (one.node, one.window): one
-        for record in KafkaBus(Connection(settings, clock=deployment.clock), client="bench").read_all(target)
+        for record in KafkaBus(connection, client="bench").read_all(target)
         if (one := msgspec.json.decode(record.value or b"", type=Window))
     }
     for key, window in found.items():
