@@ -15,7 +15,7 @@ from facade.console import OUT, table, wide
 from facade.errors import ConfigError, FacadeError
 from facade.files import write_json
 from facade.runtime.stopping import terminable
-from proving.bench.report import BenchOutcome, Report, machine, summary
+from proving.bench.report import BenchOutcome, Report, machine, summary, with_tables
 from proving.progress import ProgressLine
 from proving.testbed import Testbed, testbed
 
@@ -27,6 +27,7 @@ MEASUREMENTS = {
     "growth": "proving.bench.throughput:growth",
     "two-workers": "proving.bench.throughput:two_workers",
     "peers": "proving.bench.throughput:peers",
+    "stream-processors": "proving.bench.stream_processors:stream_processors",
     "brokers": "proving.bench.brokers:brokers",
     "latency": "proving.bench.latency:latency",
     "reads": "proving.bench.latency:reads",
@@ -50,6 +51,8 @@ MEASUREMENTS = {
     "live": "proving.bench.latency:live",
 }
 """Where each measurement is; loaded only when it is made."""
+SINCE = {"sweep": "d116a918"}
+"""Commit since which a measurement is made otherwise, so that figures of earlier commits are not its own."""
 
 DEFAULT_REPORT = Path(".run/bench-report.json")
 
@@ -64,6 +67,10 @@ def bench(
         typer.Option(metavar="NAME", help=f"Only this measurement; repeatable. One of: {', '.join(MEASUREMENTS)}."),
     ] = None,
     report: Annotated[Path, typer.Option(help="JSON file for everything measured.")] = DEFAULT_REPORT,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Page in Markdown whose blocks `<!-- bench NAME -->` get the tables, as of `sweep`."),
+    ] = None,
 ) -> None:
     """Measure the facade beside the raw limits of this machine, with a Kafka and a Tango database of its own.
 
@@ -86,6 +93,8 @@ def bench(
         made, seconds = tuple(outcomes), progress.elapsed
         whole = Report(began=began, seconds=seconds, quick=quick, finished=finished, machine=where, outcomes=made)
         write_json(report, whole)
+        if page:
+            page.write_text(with_tables(page.read_text(), whole))
 
     try:
         with terminable(), testbed(report.parent, progress, brokers=1, secure=False) as bed:

@@ -19,7 +19,7 @@ from facade.errors import InfraError
 from facade.infra import local
 from proving import testbed as beds
 from proving.bench.report import BarVerdict, BenchOutcome, machine
-from proving.bench.sweep import HEAD, OVERHEAD, ROWS, SweepResult, SweepRow, Tools, consumed, finish, measure, topics_of
+from proving.bench.sweep import ROWS, SweepResult, SweepRow, Tools, consumed, finish, measure, topics_of
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -65,7 +65,7 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True):
 
 def lost_broker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     rows = [msgspec.structs.replace(row, partitions=3) for row in ROWS if row.series == "001"]
-    chosen = [row for row in rows if (row.size, batch_of(row)) == (_SIZE, 20)]
+    chosen = [row for row in rows if (row.size, row.in_batch) == (_SIZE, 20)]
     with (
         beds.testbed(testbed.folder / "lost-broker", testbed.progress, brokers=3, secure=False) as three,
         three.deployment("lost-broker") as deployment,
@@ -169,9 +169,4 @@ def in_words(found: Sequence[SweepResult]) -> Iterator[str]:
             f"{name} {own:,.0f}/s (paper {theirs:,.0f})"
             for name, own, theirs in zip(names, ours, apart.row.paper, strict=True)
         )
-        yield f"{apart.row.size} B, batches of {batch_of(apart.row)}: {', '.join(cells)}"
-
-
-def batch_of(row: SweepRow) -> int:
-    """Return how many messages of a row are in a batch."""
-    return (row.batch - HEAD) // (row.size + OVERHEAD)
+        yield f"{apart.row.size} B, batches of {apart.row.in_batch}: {', '.join(cells)}"

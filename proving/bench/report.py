@@ -2,8 +2,11 @@
 
 import os
 import platform
+import re
 import statistics
+import subprocess
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import numpy.typing as npt
 VERSION = "bench/1"
 MEGA = 1_000_000
 
+_BLOCK = re.compile(r"(<!-- bench ([\w.-]+) -->\n)(.*?)(<!-- /bench -->)", re.DOTALL)
 _LIBRARIES = ("sdp-tango-facade", "pytango", "confluent-kafka", "msgspec", "numpy")
 
 
@@ -70,6 +74,8 @@ class BenchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What else was seen, one sentence each."""
     figures: dict[str, Any] = {}
     """Everything measured, run by run."""
+    tables: dict[str, str] = {}
+    """In Markdown, by the name of a marked block of a page; see `with_tables`."""
     failure: str = ""
     """Why there is no result; empty: there is one."""
 
@@ -84,6 +90,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     load_average: tuple[float, float, float]
     """When the bench began: what else the machine was doing."""
+    commit: str
+    """Of this project; with `+` after changes that are not committed."""
     versions: dict[str, str]
 
 
@@ -170,8 +178,42 @@ def machine() -> Machine:
         system=f"{platform.system()} {platform.release()}",
         python=platform.python_version(),
         load_average=os.getloadavg(),
+        commit=_commit(),
         versions={name: _version(name) for name in _LIBRARIES},
     )
+
+
+def with_tables(page: str, report: Report) -> str:
+    """Return a page whose blocks have what was measured.
+
+    A block begins with `<!-- bench NAME -->` and ends with `<!-- /bench -->`. Of a measurement it says how that was
+    made; of one of its tables it has this table. Blocks of what was not measured stay as they are.
+    """
+    blocks = {f"{outcome.name}.{name}": table for outcome in report.outcomes for name, table in outcome.tables.items()}
+    blocks |= {outcome.name: _how(outcome, report) for outcome in report.outcomes if not outcome.failure}
+
+    def block(found: re.Match[str]) -> str:
+        return f"{found[1]}{blocks[found[2]]}\n{found[4]}" if found[2] in blocks else found[0]
+
+    return _BLOCK.sub(block, page)
+
+
+def _how(outcome: BenchOutcome, report: Report) -> str:
+    where, options = report.machine, f"--only {outcome.name}{' --quick' * report.quick}"
+    sentence = (
+        f"`bench {options}`, commit `{where.commit}`, one run, {datetime.fromtimestamp(report.began, UTC):%Y-%m-%d}:"
+        f" {where.cores} cores ({where.cpu}), {where.memory_gb:g} GB,"
+        f" load average {where.load_average[0]:.1f} before it."
+    )
+    return " ".join([sentence, *(f"Failed: {note}." for note in outcome.notes)])
+
+
+def _commit() -> str:
+    argv = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--exclude=*", "--abbrev=8"]
+    try:
+        return subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def _field(file: str, name: str) -> str:

@@ -24,6 +24,7 @@ from facade.infra import local
 from facade.infra.kafka import find_java, libraries
 from proving import gauges
 from proving.bench.report import MEGA, BenchOutcome
+from proving.bench.sweep_tables import tables
 from proving.deployment import Deployment
 from proving.testbed import Testbed
 
@@ -37,7 +38,8 @@ _ONE_BY_ONE, _TIMED = 5_000, 500
 """Messages of a producer that waits for each of them, and messages whose delay is measured."""
 _TEXT = 100_000
 """Messages up to this size are text of notifications, larger ones are random letters of the tool [bytes]."""
-_MOST_PROCESSES = 10
+_MOST_PRODUCERS = 20
+"""Each is a virtual machine of Java; paper 002 has up to 100."""
 _WITHIN = 300.0
 _COLUMNS = 10
 """Of the line of a consumer."""
@@ -56,6 +58,9 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     """Of a message [bytes]."""
     partitions: int = 1
     producers: int = 1
+    """That run."""
+    paper_producers: int = 0
+    """Of the paper, where it has more than run here."""
     groups: int = 1
     """Consumers that each read all of it."""
     codec: str = "none"
@@ -71,7 +76,12 @@ class SweepRow(msgspec.Struct, frozen=True, kw_only=True):
     both: bool = False
     """Whether producers and consumers work at the same time."""
     paper: tuple[float, ...] = ()
-    """Figures that the paper has for this row, in the order of `docs/evidence/kafka-figures.md`."""
+    """Figures that the paper has for this row, in the order of `sweep_tables.TABLES`."""
+
+    @property
+    def in_batch(self) -> int:
+        """Return how many messages are in a full batch."""
+        return max(1, (self.batch - HEAD) // (self.size + OVERHEAD))
 
 
 class SweepResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,8 +175,9 @@ ROWS: Sequence[SweepRow] = (
     ),
     *(
         SweepRow(
-            series="002", size=_PACKET, producers=producers, groups=groups, partitions=partitions,
+            series="002", size=_PACKET, producers=min(producers, _MOST_PRODUCERS), groups=groups, partitions=partitions,
             messages=_VISIT, both=True, paper=paper,
+            paper_producers=producers if producers > _MOST_PRODUCERS else 0,
         )
         for (producers, groups, partitions), paper in _PAPER_002.items()
     ),
@@ -196,6 +207,7 @@ def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         verdicts=(),
         notes=tuple(f"{one.row.series}, {one.row.size} B: {one.failure}" for one in found if one.failure),
         figures={"rows": found},
+        tables=tables(found),
     )
 
 
@@ -222,7 +234,7 @@ class Tools:
     def count(self, row: SweepRow) -> int:
         most = _ONE_BY_ONE if not row.batch else _MOST_MESSAGES
         count = row.messages or min(most, max(_LEAST, _MOST_BYTES // row.size))
-        return max(2, round(count * self._share) // min(row.producers, _MOST_PROCESSES))
+        return max(2, round(count * self._share) // row.producers)
 
     def producer(self, topic: str, row: SweepRow, count: int, *, pace: int = -1) -> subprocess.Popen[str]:
         """Start a producer of some messages.
@@ -259,7 +271,7 @@ class Tools:
             f"compression.type={row.codec}\nlinger.ms={row.linger:g}\nmax.request.size={120 * MB}\n"
             f"buffer.memory={256 * MB}\nmax.partition.fetch.bytes={120 * MB}\n"
         )
-        count = max(_LEAST, round(_TIMED * self._share))
+        count = max(_LEAST, round(min(_TIMED, _MOST_BYTES // row.size) * self._share))
         told = self._run("EndToEndLatency", self._bootstrap, topic, count, row.acks, row.size, properties)
         return tuple(map(float, _match(_DELAYS, finish(told)).groups()))
 
@@ -292,15 +304,15 @@ class Tools:
 
 
 def measure(deployment: Deployment, tools: Tools, row: SweepRow, name: str) -> SweepResult:
-    processes, count = min(row.producers, _MOST_PROCESSES), tools.count(row)
+    count = tools.count(row)
     with topics_of(deployment, row, name) as connection:
-        topic, total = connection.topic("main"), count * processes
+        topic, total = connection.topic("main"), count * row.producers
         start = tools.start_cpu(connection.topic("delays"))
         cpu, brokers = _children(), _cpu_of_brokers(deployment)
         consumers = [tools.consumer(topic, total) for _ in range(row.groups if row.both else 0)]
-        told = [finish(one) for one in [tools.producer(topic, row, count) for _ in range(processes)]]
+        told = [finish(one) for one in [tools.producer(topic, row, count) for _ in range(row.producers)]]
         ended = deployment.clock.monotonic()
-        used = _children() - cpu - processes * start + _cpu_of_brokers(deployment) - brokers
+        used = _children() - cpu - row.producers * start + _cpu_of_brokers(deployment) - brokers
         sent = [_match(_SENT, text) for text in told]
         calls = [tuple(float(one[group]) for group in (4, 5, 6)) for one in sent]
         taken = [finish(one) for one in consumers or [tools.consumer(topic, total) for _ in range(row.groups)]]

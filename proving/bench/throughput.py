@@ -1,7 +1,8 @@
 """How much a worker counts: JSON and columnar batches, one worker and two, how its cost grows, and the memo's facade.
 
-The facade that SDP memo 052 sketches is shown at its best on the same records: no validation, one figure per message
-instead of all of the ICD's, no transactions, no subscribers, no database. The multiple is therefore a lower bound.
+The facade that SDP memo 052 sketches reads the same records, without validation, transactions, subscribers and
+database, and has one figure of a message instead of all of the ICD's. But it does another job: it shows every message
+in Tango, and the worker beside it shows none, which is the device server's part.
 """
 
 import itertools
@@ -313,7 +314,7 @@ def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             testbed.progress.step(f"  round {number + 1} of {rounds}")
     return BenchOutcome(
         name="peers",
-        what="our worker beside other ways of building the facade, notifications/s on the same topic",
+        what="our worker, without Tango, beside the memo's facade with it, notifications/s on the same topic",
         verdicts=verdicts(found),
     )
 

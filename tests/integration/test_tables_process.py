@@ -92,5 +92,28 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
     assert "Traceback" not in done.stderr.decode()
 
 
+def test_a_reference_is_verified_where_its_table_lies_and_fetched_from_there(deploy: Deploy, tmp_path: Path) -> None:
+    """A reference passes the bus, the table does not; one whose file was changed afterwards is not announced."""
+    deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
+    store, content = tmp_path / "store", random.Random(2).randbytes(1_000_000)
+    store.mkdir()
+    (tmp_path / "in").write_bytes(content)
+    roots = {"SDP_TABLE_ROOTS": str(store)}
+    for name in ("good", "changed"):
+        words = ["--product", name, "--kind", "sky-model", "--reference", (store / name).as_uri()]
+        deployment.command("tables", "put", str(tmp_path / "in"), *words, **roots)
+    (store / "changed").write_bytes(content[::-1])
+
+    worker = deployment.start("assemble-0", ["sdp-facade", "tables", "assemble", "--slot", "0"], **roots)
+    until(lambda: said(deployment, "COMPLETE") and said(deployment, "FAILED"), "both references are judged")
+    assert [one["product"] for one in said(deployment, "COMPLETE")] == ["good"]
+    assert [one["reason"].partition(":")[0] for one in said(deployment, "FAILED")] == ["digest"]
+    assert sum(len(message.value() or b"") for message in deployment.messages("calibration")) < 10_000
+    deployment.command("tables", "get", "good", "-o", str(tmp_path / "out"), **roots)
+    assert (tmp_path / "out").read_bytes() == content
+    assert worker.terminate() == 0
+
+
 def consumed(deployment: Deployment, what: str = "consumed") -> int:
     return sum(entry[what] for entry in accounts(deployment) if entry["stream"] == "calibration")
