@@ -1,7 +1,7 @@
 """The terminal: rich's console, with protection against control sequences in foreign text."""
 
-from collections.abc import Container, Iterable
-from typing import Annotated, Any, Final
+from collections.abc import Container, Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
 
 import rich.console
 import typer
@@ -63,7 +63,7 @@ def table(
     rows: Iterable[Iterable[str | Text]],
     *,
     whole: Container[str] = (),
-    cut: Container[str] = (),
+    cut: Mapping[str, int] = {},
     **options: Any,
 ) -> Table:
     """Return a table of texts without interpreting markup in them. All tables have this style.
@@ -73,15 +73,16 @@ def table(
     whole
         Headings of the columns whose cells are not folded.
     cut
-        Headings of the columns whose cells are cut to a line.
+        Greatest widths of the columns whose cells are cut to a line, by their headings.
     options
         Options of rich's `Table`.
     """
     style = {"box": None, "pad_edge": False, "header_style": "bold", "title_style": "bold", "title_justify": "left"}
     made = Table(**(style | {"caption_justify": "left"} | options))
     for heading in headings:
-        one_line = heading in whole or heading in cut
-        made.add_column(heading, overflow="ellipsis" if heading in cut else "fold", no_wrap=one_line)
+        width = cut.get(heading)
+        overflow: Literal["fold", "ellipsis"] = "fold" if width is None else "ellipsis"
+        made.add_column(heading, overflow=overflow, no_wrap=heading in whole or heading in cut, max_width=width)
     for row in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return made

@@ -68,7 +68,8 @@ def audit(
         return
     titles = ("time (UTC)", "act", "target", "client", "operator", "said", "rests on")
     rows = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
-    wide().print(table(titles, rows, whole=titles[:3], cut=("said",)))
+    console = wide()
+    console.print(table(titles, rows, whole=titles[:3], cut={"said": console.width // 4}))
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:

@@ -1,6 +1,7 @@
 """Who did what: commands, refusals, actions about alarms, modes and redrives, as `sdp-facade audit` lists them."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -153,7 +154,9 @@ def test_what_was_said_is_cut_to_a_line(log: dict[str, list[Record]]) -> None:
     log |= {"alert-actions": [acted(SystemClock().now() - 10, comment="because " * 60)]}
     lines = [line for line in CliRunner().invoke(app, ["audit"]).output.splitlines() if "because" in line]
     assert len(lines) == 1
-    assert "…" in lines[0]
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  ACKNOWLEDGE  storageLow@s/1  ", lines[0])
+    assert "  bob       because because" in lines[0]
+    assert "…  " in lines[0]
 
 
 SECURED = {"security.protocol": "SASL_SSL", "sasl.username": "sdp-inspector"}
