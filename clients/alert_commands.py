@@ -5,7 +5,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from inspect import Signature, signature
 from typing import Annotated, Any
@@ -17,7 +16,7 @@ from rich.progress import track
 
 from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
 from facade.cli.tango_host import TangoHost, device_name, require_tango_database, require_tango_host
-from facade.clock import SystemClock
+from facade.clock import SystemClock, utc_seconds
 from facade.console import ERR, OUT, AsJson, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
@@ -45,7 +44,12 @@ Which = Annotated[
 ]
 Every = Annotated[bool, typer.Option("--all", help="All alarms to which the action applies.")]
 Why = Annotated[str, typer.Option(help="The reason; it is kept with the alarm.")]
-User = Annotated[str, typer.Option(help="Name of the operator. Default: the login name.")]
+Operator = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Name of the operator: kept with the alarm, and not checked. Default: the login name."
+    ),
+]
 _wanted: Callable[..., Any] = partial(typer.Option, rich_help_panel="Only some")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, also for several alarms at once.")]
 
@@ -97,7 +101,7 @@ def history(
         typer.echo(json.dumps(msgspec.to_builtins(entries), indent=2))
         return
     for entry in entries:
-        say(entry_line(entry, date=True))
+        say(entry_line(entry))
     if not entries:
         OUT.print(f"nothing is remembered of {escape(repr(which))}")
 
@@ -124,7 +128,7 @@ def show(
         return
     conditions = load().conditions
     for alarm, entries in zip(found, histories, strict=True):
-        for text in (*alarm_lines(alarm, conditions, clients=True), *(entry_line(one, date=True) for one in entries)):
+        for text in (*alarm_lines(alarm, conditions, clients=True), *(entry_line(one) for one in entries)):
             say(text)
 
 
@@ -208,11 +212,12 @@ def _command(name: str, text: str) -> Callable[..., None]:
 
 def _act(
     name: str,
-    duration: Annotated[str, typer.Option("--for", help="How long, up to 7d, such as 30m or 1h.")],
+    duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long, up to 7d, such as 30m or 1h.")],
     which: Which = None,
     every: Every = False,
     comment: Why = "",
-    user: User = "",
+    operator: Operator = "",
+    user: Annotated[str, typer.Option(hidden=True)] = "",
     yes: Yes = False,
     tango_host: TangoHost = "",
     device: DeviceName = DEVICE,
@@ -222,7 +227,7 @@ def _act(
     action = ACTIONS[name]
     if action.why and not comment:
         raise ConfigError(f"--comment: expected a reason, got none; {name} keeps it with the alarm")
-    user = user or _login()
+    operator = operator or user or _login()  # --user: as in 0.2.0
     server = _server(tango_host, device)
     chosen = choose(_alarms(server), which or (), action, every=every)
     if len(chosen) > 1 and not yes:
@@ -231,14 +236,14 @@ def _act(
         raise typer.Exit(1)
     each = track(chosen, console=ERR, transient=True, disable=as_json or len(chosen) < _MANY)
     done = [
-        _do(server, one, action, request(one, action, user=user, comment=comment, duration=seconds)) for one in each
+        _do(server, one, action, request(one, action, user=operator, comment=comment, duration=seconds)) for one in each
     ]
     if as_json:
         typer.echo(json.dumps(done, indent=2))
     else:
         for one in done:
             what = f"[red]refused: {escape(one['refused'])}[/red]" if "refused" in one else f"action {one['id']}"
-            OUT.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(user)}: {what}")
+            OUT.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(operator)}: {what}")
         if not done:
             OUT.print(f"nothing to do: no alarm is in a state for {name}")
     if any("refused" in one for one in done):
@@ -291,7 +296,11 @@ return_to_service = _command(
 
 shelve = _command(
     "shelve",
-    """Suppress an alarm for a limited time; its state is still evaluated, and it comes back by itself.
+    """Shelve an alarm: hide it from operators for a limited time, after which it comes back by itself.
+
+    Its state is evaluated as before, and the shelving is kept in its history with operator and reason (IEC 62682). Only
+    the facade suppresses alarms, while their cause stands; to take one away without a limit of time, remove it from
+    service.
 
     Example: sdp-facade alerts shelve qualityLow --for 1h --comment "known bad weather"
     """,
@@ -332,24 +341,23 @@ def _login() -> str:
         return getpass.getuser()
     except (KeyError, OSError) as error:
         raise ConfigError(
-            f"--user: expected the name of the operator, got none, and user {os.getuid()} has no login name"
+            f"--operator: expected the name of the operator, got none, and user {os.getuid()} has no login name"
         ) from error
 
 
 # --- Lines for a terminal, without control characters of the bus ---
 
 
-def entry_line(entry: FollowedAlert, *, date: bool = False) -> str:
+def entry_line(entry: FollowedAlert) -> str:
     """Return one entry as a line with rich's markup."""
-    at = _moment(entry.time) if date else datetime.fromtimestamp(entry.time, UTC).strftime("%H:%M:%S.%f")[:-3]
-    head = f"[dim]{entry.sequence:>8}  {at}[/dim]"
+    head = f"[dim]{entry.sequence:>8}  {utc_seconds(entry.time)}[/dim]"
     if (alert := entry.alert) is not None:
         severity, state = alert["severity"], alert["state"]
         colour = _COLOURS.get(severity, "") if state == "ACTIVE" else "green"
         what = f"[{colour}]{severity:<8} {state:<7}[/{colour}]" if colour else f"{severity:<8} {state:<7}"
         return f"{head}  {what}  {_name(alert)}  {_plain(alert['text'])}"
     action = entry.action or {}
-    until = f" until {_moment(action['until'] / 1e6)}" if action.get("until") else ""
+    until = f" until {utc_seconds(action['until'] / 1e6)}" if action.get("until") else ""
     comment = f": {action['comment']}" if action.get("comment") else ""
     said = f"{action.get('operator', '')}{until}{comment}"
     return f"{head}  {action.get('action', ''):<16}  {_name(action)}  {_plain(said)}"
@@ -361,7 +369,7 @@ def alarm_lines(
     """Return an alarm, in the form of GetAlarms, as lines with rich's markup: state, time, text, actions, response."""
     state, severity = alarm["state"], alarm["severity"]
     number = alarm["occurrence"] or "-"
-    since = f"  since {_moment(alarm['raised_at'])}" if alarm["raised_at"] else ""
+    since = f"  since {utc_seconds(alarm['raised_at'])}" if alarm["raised_at"] else ""
     style = _STATES.get(state, "default")
     colour = _COLOURS.get(severity, "default")
     what = f"[{style}]{state:<5}[/{style}]  [{colour}]{severity:<8}[/{colour}]"
@@ -371,11 +379,11 @@ def alarm_lines(
     if alarm.get("suppressed_by"):
         yield f"          suppressed by {_plain(alarm['suppressed_by'])}"
     if alarm.get("shelved_until"):
-        yield f"          shelved until {_moment(alarm['shelved_until'])}"
+        yield f"          shelved until {utc_seconds(alarm['shelved_until'])}"
     for one in alarm.get("actions", ()):
         comment = f": {one['comment']}" if one["comment"] else ""
         client = f" ({one['client']})" if clients and one.get("client") else ""
-        did = f"{one['action']} by {one['operator']}{client} at {_moment(one['time'])}{comment}"
+        did = f"{one['action']} by {one['operator']}{client} at {utc_seconds(one['time'])}{comment}"
         yield f"          [dim]{_plain(did)}[/dim]"
     if (condition := conditions.get(alarm["condition"])) is not None:
         yield f"          -> {escape(condition.response)} [dim](see {runbook(alarm['condition'])})[/dim]"
@@ -400,7 +408,3 @@ def _name(content: Mapping[str, Any]) -> str:
 
 def _plain(text: str) -> str:
     return escape(printable(text))
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,7 +1,7 @@
 """The terminal: rich's console, with protection against control sequences in foreign text."""
 
-from collections.abc import Container, Iterable
-from typing import Annotated, Any, Final
+from collections.abc import Container, Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
 
 import rich.console
 import typer
@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from facade.clock import utc_seconds
 from facade.printable import printable
 
 
@@ -30,6 +31,20 @@ ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 _PIPE_WIDTH: Final = 180
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 """Option of a sub-command that prints JSON."""
+Since = Annotated[str, typer.Option(metavar="DURATION", help="How far back, such as 10m, 12h or 7d.")]
+"""Option of a sub-command that lists what happened."""
+SINCE: Final = "1d"
+"""Default of `Since`: a night and its evening."""
+
+
+def moment(time: float) -> str:
+    """Return a time [Unix s] in the form of all lists: in UTC, to the second."""
+    return utc_seconds(time).removesuffix(" UTC")
+
+
+def shortened(text: str, console: rich.console.Console) -> str:
+    """Return a text, cut to the width of a console."""
+    return text if len(text) <= console.width else f"{text[: console.width - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def say(text: str) -> None:
@@ -44,20 +59,30 @@ def wide(width: int = _PIPE_WIDTH) -> Console:
 
 
 def table(
-    headings: Iterable[str], rows: Iterable[Iterable[str | Text]], *, whole: Container[str] = (), **options: Any
+    headings: Iterable[str],
+    rows: Iterable[Iterable[str | Text]],
+    *,
+    whole: Container[str] = (),
+    cut: Mapping[str, int] = {},
+    **options: Any,
 ) -> Table:
-    """Return a table of texts without interpreting markup in them.
+    """Return a table of texts without interpreting markup in them. All tables have this style.
 
     Parameters
     ----------
     whole
         Headings of the columns whose cells are not folded.
+    cut
+        Greatest widths of the columns whose cells are cut to a line, by their headings.
     options
         Options of rich's `Table`.
     """
-    made = Table(**options)
+    style = {"box": None, "pad_edge": False, "header_style": "bold", "title_style": "bold", "title_justify": "left"}
+    made = Table(**(style | {"caption_justify": "left"} | options))
     for heading in headings:
-        made.add_column(heading, overflow="fold", no_wrap=heading in whole)
+        width = cut.get(heading)
+        overflow: Literal["fold", "ellipsis"] = "fold" if width is None else "ellipsis"
+        made.add_column(heading, overflow=overflow, no_wrap=heading in whole or heading in cut, max_width=width)
     for row in rows:
         made.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
     return made

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from facade.manifest import Subcommand
 
 _DEMO = Subcommand(
-    ("demo",), "proving.demo.cli:demo", "Run the whole system here, and account for every record.", section="Develop"
+    ("demo",), "proving.demo.cli:demo", "Run the whole system here, and account for every record.", section="Deploy"
 )
 _PROOFS = (
     Subcommand(

@@ -32,6 +32,8 @@ _LONGEST_RUN: Final = 30.0
 """Of a sub-command that reads the bus [s]."""
 _SPANS: Final = ("10m", "1h", "12h", "")
 """Ages of dead letters that the page offers; the last one is any age. Any number of people ask as few questions."""
+_ALL: Final = "365d"
+"""Longer than any topic keeps dead letters."""
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
 _OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
 _OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
@@ -145,9 +147,7 @@ class Site:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""
         if since not in _SPANS:
             raise ConfigError(f"since: expected one of {', '.join(filter(None, _SPANS))} or none, got {since!r:.50}")
-        return _sdp_facade(
-            "dead-letters", "list", "--limit", str(_MOST_LETTERS), *(("--since", since) if since else ())
-        )
+        return _sdp_facade("dead-letters", "list", "--limit", str(_MOST_LETTERS), "--since", since or _ALL)
 
     def dead_letter(self, letter: str) -> Any:
         """Return one dead letter with all that is in it; control characters are escapes."""

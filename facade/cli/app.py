@@ -31,7 +31,7 @@ OWN: Final = (
     Subcommand(("dead-letters", "list"), "facade.cli.dead_letters:list_dead_letters", "List dead letters by time."),
     Subcommand(("dead-letters", "redrive"), "facade.cli.dead_letters:redrive", "Put dead letters back, each once."),
     Subcommand(("dead-letters", "show"), "facade.cli.dead_letters:show", "Show one dead letter with what is in it."),
-    Subcommand(("icd",), "", "Look at the interface (ICD) and check it.", section="Publish"),
+    Subcommand(("icd",), "", "Look at the interface (ICD) and check it.", section="Develop"),
     Subcommand(("icd", "check"), "facade.cli.icd:check_command", "Check that the interface is complete."),
     Subcommand(("icd", "diff"), "facade.cli.icd_diff:diff_command", "Say what a change of the interface breaks."),
     Subcommand(
@@ -76,10 +76,11 @@ class LazyCommand(TyperCommand):
         """Import and return the command, or the group."""
         found = load(self._target)
         if isinstance(found, typer.Typer):
+            found.rich_markup_mode = None
             command = typer.main.get_command(found)
             command.params = [one for one in command.params if one.name not in _COMPLETION]  # the root has them
         else:
-            application = typer.Typer(add_completion=False)
+            application = typer.Typer(add_completion=False, rich_markup_mode=None)
             application.command(epilog=getattr(sys.modules[found.__module__], "EPILOG", None))(found)
             command = typer.main.get_command(application)
         command.name = self.name
@@ -104,7 +105,7 @@ class _Root(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for section in SECTIONS:
-            names = [name for name in sorted(self.commands) if self._sections.get(name, "Develop") == section]
+            names = [name for name in sorted(self.commands) if self._sections.get(name, "Deploy") == section]
             if names:
                 with formatter.section(section):
                     formatter.write_dl([(name, self.commands[name].get_short_help_str(200)) for name in names])

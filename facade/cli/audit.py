@@ -7,7 +7,6 @@ more is the same act at the same time, and is listed once.
 
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -19,7 +18,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import Settings, load_settings
-from facade.console import OUT, AsJson, table, wide
+from facade.console import OUT, SINCE, AsJson, Since, moment, table, wide
 from facade.durations import parse_duration
 from facade.icd.load import load as load_icd
 from facade.icd.topic_model import Topic
@@ -37,9 +36,7 @@ _AWAY = 60.0
 
 
 def audit(
-    since: Annotated[
-        str, typer.Option(metavar="DURATION", help="Within the last minutes, hours or days, such as 10m.")
-    ] = "1h",
+    since: Since = SINCE,
     by: Annotated[str, typer.Option(metavar="TEXT", help="Only where the client or the operator has this text.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Number of entries to print, the newest ones.")] = 200,
     as_json: AsJson = False,
@@ -71,7 +68,8 @@ def audit(
         return
     titles = ("time (UTC)", "act", "target", "client", "operator", "said", "rests on")
     rows = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
-    wide().print(table(titles, rows, whole=titles[:3]))
+    console = wide()
+    console.print(table(titles, rows, whole=titles[:3], cut={"said": console.width // 4}))
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
@@ -102,5 +100,5 @@ def redriven_entry(record: Record) -> AuditEntry | None:
 
 
 def _row(one: AuditEntry) -> Iterator[str]:
-    yield datetime.fromtimestamp(one.time, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    yield moment(one.time)
     yield from one[1:]

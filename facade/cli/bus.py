@@ -15,7 +15,7 @@ from facade.bus.kafka import admin
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import lacks_right
 from facade.bus.kafka.topics import differences
-from facade.clock import utc_text
+from facade.clock import utc_seconds
 from facade.config import Settings, load_settings
 from facade.console import AsJson, say
 from facade.errors import BusError, ConfigError
@@ -200,7 +200,7 @@ def processes(heard: Iterable[Heard]) -> Iterator[Finding]:
             does = "stands by"
         host = heartbeats.host_of(incarnation) or "a host that its release does not tell"
         began = heartbeats.began(incarnation)
-        since = f" since {utc_text(round(began * 1e6))}" if began else ""
+        since = f" since {utc_seconds(began)}" if began else ""
         found.setdefault(name, []).append(f"{does} on {host}{since}")
     for name, texts in sorted(found.items()):
         yield Finding(NOTE, name, "; ".join(sorted(texts)))

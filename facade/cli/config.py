@@ -81,7 +81,7 @@ def meanings() -> dict[str, str]:
     for field, text in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
             assert isinstance(text.value, ast.Constant)
-            found[field.target.id] = str(text.value.value)
+            found[field.target.id] = str(text.value.value).replace("``", "`")
     return found
 
 
@@ -220,7 +220,7 @@ def check() -> None:
     for title, rows in (("Settings of the deployment", shown), ("Variables of each process", process_variables())):
         cells = ((one.name, one.value, one.origin, one.meaning) for one in rows)
         headings = ("name", "value", "from", "meaning")
-        wide().print(table(headings, cells, whole=("name",), title=title, title_justify="left"))
+        wide().print(table(headings, cells, whole=("name",), title=title))
     for text in (*misspelt(), *shadows(), *exposed()):
         ERR.print(f"[yellow]warning:[/yellow] {escape(text)}")
     wrong += refusals(kafka_properties())

@@ -41,7 +41,7 @@ from facade.clock import Clock, SystemClock
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.config import Settings, load_settings
-from facade.console import ERR, OUT, AsJson, table, wide
+from facade.console import ERR, OUT, SINCE, AsJson, Since, table, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.icd.load import load
@@ -57,16 +57,13 @@ _ROLE = "operator-tool"
 """Role of these commands in the ICD, which names their transactional id."""
 
 
-Since = Annotated[
-    str, typer.Option(metavar="DURATION", help="Only of the last minutes or hours, such as 10m. Default: all.")
-]
 Reasons = Annotated[list[str] | None, typer.Option("--reason", help="Only with this reason; repeatable.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Only of this topic; repeatable.")]
 OffsetArgument = Annotated[str, typer.Argument(metavar="PARTITION:OFFSET", help="As `list` shows it, such as 0:117.")]
 
 
 def list_dead_letters(
-    since: Since = "",
+    since: Since = SINCE,
     reason: Reasons = None,
     topic: Topics = None,
     limit: Annotated[
@@ -93,7 +90,7 @@ def list_dead_letters(
     if listing.strange:
         OUT.print(f"{listing.strange} records on {TOPIC} are no dead letters of the facade's")
     if not counts:
-        typer.echo("no dead letters" + (" of this kind" if since or reason or topic else ""))
+        typer.echo(f"no dead letters of the last {since}" + (" of this kind" if reason or topic else ""))
 
 
 def show(dead_letter: OffsetArgument, as_json: AsJson = False) -> None:
@@ -119,7 +116,7 @@ def show(dead_letter: OffsetArgument, as_json: AsJson = False) -> None:
 
 def export(
     output: Annotated[Path, typer.Argument(help="File, or with --raw: folder. It must not exist.")],
-    since: Since = "",
+    since: Since = SINCE,
     reason: Reasons = None,
     topic: Topics = None,
     raw: Annotated[
@@ -154,7 +151,7 @@ def redrive(
         list[str] | None,
         typer.Argument(metavar="[PARTITION:OFFSET]...", help="Only these dead letters, as `list` shows them."),
     ] = None,
-    since: Since = "",
+    since: Since = SINCE,
     reason: Reasons = None,
     topic: Topics = None,
     yes: Annotated[
@@ -179,7 +176,7 @@ def redrive(
     Example: sdp-facade dead-letters redrive --topic ingest.heaps --reason unknown-node
     """
     clock, icd, settings = SystemClock(), load(), load_settings()
-    selection = _selection(icd, clock, since, reason, topic, dead_letters)
+    selection = _selection(icd, clock, "" if dead_letters else since, reason, topic, dead_letters)
     connection = Connection(settings, clock=clock)
     # It ends an open transaction of an earlier run. Only later reads see all marks of that run.
     writer = KafkaTransactionWriter(connection, icd.roles[_ROLE].transactional_id) if yes else None
@@ -188,7 +185,7 @@ def redrive(
     made = plan(read_range(connection, TOPIC, ranges, whole=True), icd, selection, trial, again=again)
     done = 0
     if writer is not None:
-        _show_plan(made, quiet=as_json)
+        _show_plan(made, since, quiet=as_json)
         step = min(_LARGEST_STEP, math.ceil(rate))
         running = Redrive(
             read_range(connection, TOPIC, ranges), made.chosen, writer, clock, most=step, client=_client()
@@ -203,7 +200,7 @@ def redrive(
     elif yes:
         typer.echo(f"{done} records were put back")
     else:
-        _show_plan(made, quiet=False)
+        _show_plan(made, since, quiet=False)
         typer.echo(f"nothing was changed; {len(made.chosen)} records are put back with --yes")
 
 
@@ -225,7 +222,7 @@ def _run(running: Redrive, made: RedrivePlan, rate: float, clock: Clock) -> int:
     return running.done
 
 
-def _show_plan(made: RedrivePlan, *, quiet: bool) -> None:
+def _show_plan(made: RedrivePlan, since: str, *, quiet: bool) -> None:
     if quiet:
         return
     rows = [
@@ -234,7 +231,7 @@ def _show_plan(made: RedrivePlan, *, quiet: bool) -> None:
     ]
     _print(rows, ("topic", "reason", "letters", "what a redrive does"))
     if not rows:
-        typer.echo("no dead letters of this kind")
+        typer.echo(f"no dead letters of this kind of the last {since}")
     if made.blocked():
         why = "as they were put back before, or would fail again"
         typer.echo(f"{made.blocked()} dead letters are left out, {why}: --again puts them back")
@@ -315,7 +312,7 @@ def _one(connection: Connection, at: DeadLetterOffset) -> Record:
 
 def _print(rows: list[list[str]], columns: Sequence[str]) -> None:
     if rows:
-        wide().print(table(columns, rows, whole=COLUMNS[:2], box=None, header_style="bold"))
+        wide().print(table(columns, rows, whole=COLUMNS[:2]))
 
 
 class Listing:
@@ -375,7 +372,7 @@ COLUMNS = ("time (UTC)", "letter", "record", "reason", "path", "detail", "by")
 def line(dead_letter: DeadLetter, redriven: Collection[Origin]) -> list[str]:
     """Return a row of the table with `COLUMNS`."""
     reason = f"{dead_letter.reason} (put back)" if dead_letter.origin in redriven else dead_letter.reason
-    time = _time(dead_letter.written_us)[:-8]
+    time = _time(dead_letter.written_us)[:19].replace("T", " ")
     said = dead_letter.path, dead_letter.detail[:80], dead_letter.by
     return [time, str(dead_letter.at), str(dead_letter.origin), reason, *said]
 

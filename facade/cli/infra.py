@@ -7,7 +7,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from facade.clock import SystemClock
 from facade.config import FILE_VARIABLE, load_settings
-from facade.console import ERR, table, wide
+from facade.console import ERR, moment, table, wide
 from facade.errors import ConfigError
 from facade.infra import local, tools
 from facade.infra.security import ADMINISTRATOR, Security
@@ -82,13 +81,13 @@ def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     lines, limps = local.status(state_dir), local.find_limps(state_dir)
     rows = []
     for line in lines:
-        since = datetime.fromtimestamp(line.since).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        since = moment(line.since)
         alive = Text("yes", "green") if line.alive else Text("no", "red")
         alive = Text(limps[line.service], "red") if line.alive and line.service in limps else alive
         pid = "-" if line.pid is None else str(line.pid)
         rows.append((line.service, line.process, pid, line.address, since if line.alive else "-", alive))
     if lines:
-        wide().print(table(("service", "process", "pid", "address", "since", "alive?"), rows))
+        wide().print(table(("service", "process", "pid", "address", "since (UTC)", "alive?"), rows))
     else:
         ERR.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
     if not lines or limps or not all(line.alive for line in lines):

@@ -6,7 +6,7 @@ They are committed, so that readers of the sources need not generate them.
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from facade.exports import asyncapi, messages, pogo, reference, tango_db
+from facade.exports import arguments, asyncapi, messages, pogo, reference, tango_db
 from facade.icd.model import Icd
 
 Export = Callable[[Icd], Mapping[str, str]]
@@ -20,6 +20,7 @@ EXPORTS: Mapping[str, Export] = {
     "alarms": tango_db.export_rules,
     "reference": reference.export,
     "messages": messages.export,
+    "examples": arguments.export,
 }
 """All exports, by their names on the command line. Each has its own files."""
 

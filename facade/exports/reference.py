@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from facade.bus.rights import RightsRow, as_rows
+from facade.exports import arguments
 from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
 from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
 from facade.icd.expand import account_attribute
@@ -230,6 +231,9 @@ def _commands(icd: Icd, device_class: DeviceClass) -> Iterator[str]:
         yield f"### {code(command.name)}"
         yield paragraph(escaped(command.description))
         yield items(_command_facts(icd, command))
+        if command.argument and (example := arguments.example(icd, command.argument)) is not None:
+            yield paragraph("An example of its argument:")
+            yield code_block("json", arguments.as_text(example))
 
 
 def _command_facts(icd: Icd, command: CommandDefinition) -> Iterator[str]:

@@ -35,7 +35,7 @@ ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
 _BOUNDS = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
 _SUPPORTED = frozenset(
     (
-        *("$schema", "$id", "$ref", "$defs", "title", "description"),
+        *("$schema", "$id", "$ref", "$defs", "title", "description", "examples"),
         *("type", "const", "enum", "anyOf", "pattern"),
         *("properties", "required", "additionalProperties", "minProperties"),
         *("items", "prefixItems", "minItems", "maxItems", "minLength"),

@@ -189,7 +189,7 @@ def _print_table(
 ) -> None:
     """Print a table; cells of some columns are folded, the columns from `counts` on have numbers."""
     whole = [heading for heading in headings if heading not in folded]
-    made = table(headings, rows, whole=whole, title=title, title_style="bold", title_justify="left")
+    made = table(headings, rows, whole=whole, title=title)
     for column in made.columns[counts:]:
         column.justify = "right"
     console.print(made)

@@ -25,6 +25,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
 BLOCK = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 LEFT_OUT = {
+    "def on_result(": "test_documents.py",
     "Controller(": "a controller of one's own: test_documents.py, and test_controller_guide.py in the unit tests",
     "wait_for(": "test_documents.py, with that controller",
     "def give(": "test_documents.py",

@@ -226,12 +226,18 @@ def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) ->
 
         until(outcome, f"the outcome of {name}")
 
-    def give(name: str, argument: dict[str, object] | None, reaches: str) -> None:
+    def give(name: str, argument: dict[str, object] | str | None, reaches: str) -> None:
+        """Give a command: without an argument, with one, or with the example that fills the form of a version."""
         page.get_by_role("group", name="Commands").get_by_role("button", name=re.compile(rf"^{name}\b")).click()
         send = page.get_by_role("button", name="Send " + name)
         expect(send).to_be_visible()
-        if argument is not None:
-            text = page.get_by_label("Argument, as JSON")
+        text = page.get_by_label("Argument, as JSON")
+        if isinstance(argument, str):
+            version = page.get_by_label(re.compile("^Version 0"))
+            for one in ("0.4", argument):  # the first one is chosen already
+                expect(text).to_have_value(re.compile(rf'"https://schema.skao.int/ska-sdp-[a-z]+/{one}"'))
+                version.select_option(argument)
+        elif argument is not None:
             if name == "AssignResources":
                 text.fill("{}{")
                 expect(send).to_be_disabled()
@@ -246,8 +252,8 @@ def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) ->
         ends(name, reaches)
 
     observe = (
-        ("AssignResources", sample("assignres", "test-20261125-00001"), "IDLE"),
-        ("Configure", sample("configure", ""), "READY"),
+        ("AssignResources", "1.1", "IDLE"),
+        ("Configure", "0.4", "READY"),
         ("Scan", sample("scan", "", number=4), "SCANNING"),
     )
     give("On", None, "EMPTY")
@@ -255,7 +261,7 @@ def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) ->
         give(*step)
     expect(value(page, SUBARRAY, "scanID")).to_have_text("5")
     flow = open_page("flow/blocks")
-    for place, row in (("blocks", "pb-test-20261125-00001"), ("reservations", "SKA001, SKA036")):
+    for place, row in (("blocks", "pb-mvp01-20261121-00001"), ("reservations", "SKA001, SKA036, SKA063")):
         flow.goto(page.url.partition("#")[0] + f"#/flow/{place}")
         expect(flow.get_by_role("row").filter(has_text=row)).to_contain_text(TIME_IN_UTC)
         assert flow.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the table stays in its tile"

@@ -118,3 +118,63 @@ def the_java_program_publishes_a_state(deployment: Deployment) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     subarray = deployment.proxy(SUBARRAY)
     until(lambda: list(subarray.errorMessages or ()) == ["receive/0007: disk full"], "the state is shown")
+
+
+TITLED = re.compile(r'^```(?:json|python) title="([^"\n]+)"\n(.*?)^```$', re.DOTALL | re.MULTILINE)
+OBSERVATION = ROOT / "examples" / "observation"
+
+
+def test_the_observation_of_the_page_is_that_of_the_examples() -> None:
+    """Whose arguments are derived from the schemas."""
+    shown = dict(TITLED.findall(FROM_TM.read_text()))
+    assert shown == {one.name: one.read_text() for one in OBSERVATION.iterdir() if one.is_file()}
+
+
+def test_the_page_names_the_commands_that_never_wait_for_a_second_person() -> None:
+    (line,) = (one for one in FROM_TM.read_text().splitlines() if "cannot be listed" in one)
+    named = set(re.findall(r"`(\w+)`", line))
+    assert named == {one.name for one in load().classes["SdpSubarray"].commands if not one.approval_within}
+
+
+@pytest.mark.kafka
+@pytest.mark.tango
+@pytest.mark.slow
+def test_a_reader_of_the_page_observes_with_an_execution_block_of_his_own(deploy: Deploy) -> None:
+    """With nothing else than what the page shows, twice, and the second time from IDLE."""
+    deployment = deploy(patient=True)
+    deployment.controller(speed=20.0)
+    deployment.server("subarray")
+    subarray = deployment.proxy(SUBARRAY)
+    until(lambda: subarray.healthState == 0, "a controller is heard of")
+    folder = deployment.folder / "observation"
+    folder.mkdir()
+    for name, text in TITLED.findall(FROM_TM.read_text()):
+        own = text.replace("mvp01-20261121", "mine-20261128").replace("target:a", "target:mine")
+        (folder / name).write_text(own)
+
+    def run() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-I", str(folder / "observe.py")],
+            env={name: one for name, one in deployment.environment.items() if not name.startswith(("SDP_", "KAFKA_"))},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=4 * HANG,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.splitlines()
+
+    observed = [
+        "AssignResources: COMPLETED, obsState IDLE",
+        "Configure: COMPLETED, obsState READY",
+        "Scan: COMPLETED, obsState SCANNING",
+        "EndScan: COMPLETED, obsState READY",
+        "End: COMPLETED, obsState IDLE",
+        "ReleaseResources: COMPLETED, obsState IDLE",
+        "ReleaseAllResources: COMPLETED, obsState EMPTY",
+    ]
+    assert run() == ["On: COMPLETED, obsState EMPTY", *observed]
+    subarray.AssignResources('{"resources": {"receptors": ["SKA001"]}}')
+    until(lambda: subarray.commandsPending == 0 and subarray.obsState.name == "IDLE", "the subarray is IDLE already")
+    assert run() == observed

@@ -75,7 +75,7 @@ def test_an_occurrence_is_acknowledged_by_its_number_and_not_one_that_came_later
         ConfigError, match=r"^'1': expected the number of an alarm.*there are: 2 receiveOverrun@receive/1;"
     ):
         run("ack 1")
-    assert "by ann: action" in run("ack 2 --user ann")
+    assert "by ann: action" in run("ack 2 --operator ann")
     assert server.state() == "ACKED"
     assert "refused: receiveOverrun of receive/1 needs no acknowledgement" in run("ack 2", code=1)
 
@@ -97,7 +97,7 @@ def test_a_shelf_says_until_when_and_the_history_who_it_was(bench, server):
     server.cycle()
     with pytest.raises(ConfigError, match=r"^--comment: expected a reason, got none"):
         run("shelve receiveOverrun --for 1h")
-    run("shelve receiveOverrun --for 1h --comment known --user ann")
+    run("shelve receiveOverrun --for 1h --comment known --operator ann")
     assert "shelved until" in run("list")
     run("ack 1 --comment seen --user ben")
     told = [line.strip() for line in run("list").splitlines() if " by " in line]

@@ -138,7 +138,7 @@ def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
     [
         (
             {"alert": {"severity": "ALARM", "state": "ACTIVE", "condition": "c", "source": "s", "text": "[red] 5 > 3"}},
-            "       7  13:46:40.500  ALARM    ACTIVE   c of s  [red] 5 > 3",
+            "       7  2023-11-15 13:46:40 UTC  ALARM    ACTIVE   c of s  [red] 5 > 3",
         ),
         (
             {
@@ -150,11 +150,11 @@ def test_it_follows_what_the_device_sends_and_leaves_out_a_refresh():
                     "text": "a\n\x1b[2J!",
                 }
             },
-            "       7  13:46:40.500  NEW      CLEARED  c of s  a\\u000a\\u001b[2J!",
+            "       7  2023-11-15 13:46:40 UTC  NEW      CLEARED  c of s  a\\u000a\\u001b[2J!",
         ),
         (
             {"action": {"action": "COMMENT", "condition": "c", "source": "s", "operator": "ann", "comment": "seen"}},
-            "       7  13:46:40.500  COMMENT           c of s  ann: seen",
+            "       7  2023-11-15 13:46:40 UTC  COMMENT           c of s  ann: seen",
         ),
     ],
 )

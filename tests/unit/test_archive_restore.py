@@ -290,13 +290,11 @@ def test_the_alarm_has_the_time_up_to_which_all_topics_are_there(said: Said, tmp
     done = by_command(tmp_path)
     assert done.exception is None
     assert [state for state, _ in said.texts] == ["WARNING", "CLEARED"]
-    assert all(
-        "the earliest of these is of 2027-01-15T08:00:05.000+00:00, on ingest.heaps" in one[1] for one in said.texts
-    )
+    assert all("the earliest of these is of 2027-01-15 08:00:05 UTC, on ingest.heaps" in one[1] for one in said.texts)
     assert [line.split() for line in done.output.splitlines() if line.startswith("  ")] == [
-        ["2027-01-15T08:00:05.000+00:00", "ingest.heaps"],
-        ["2027-01-15T08:01:00.000+00:00", "commands"],
-        ["2027-01-15T08:01:10.000+00:00", "alerts"],
+        ["2027-01-15", "08:00:05", "ingest.heaps"],
+        ["2027-01-15", "08:01:00", "commands"],
+        ["2027-01-15", "08:01:10", "alerts"],
     ]
 
 

@@ -56,6 +56,19 @@ def test_the_versions_are_those_that_the_real_device_accepts() -> None:
     }
 
 
+def test_the_examples_of_the_schemas_are_arguments_of_each_version() -> None:
+    found = []
+    for family, version in SCHEMAS:
+        schema = ICD.arguments[family][version]
+        base, _, definition = schema.get("$ref", "").partition("#/$defs/")
+        part = ICD.arguments[family][base or version].get("$defs", {}).get(definition, {})
+        for one in part.get("examples", ()):
+            document = {"interface": ADDRESS.format(family=family, version=version), **one}
+            assert ARGUMENTS.check(family, json.dumps(document)).document == document
+            found.append((family, version))
+    assert found == [(family, version) for family, version in SCHEMAS if family not in ("recvaddrs", "prepare")]
+
+
 def test_versions_whose_differences_are_not_known_are_not_given_out_as_versions_of_our_own() -> None:
     for family in ("assignres", "releaseres", "configure", "scan"):
         own, also = ICD.versions(family).split("; also accepted: ")

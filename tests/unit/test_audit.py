@@ -1,6 +1,7 @@
 """Who did what: commands, refusals, actions about alarms, modes and redrives, as `sdp-facade audit` lists them."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -27,9 +28,9 @@ WHO = "10.0.0.7, process 4242"
 SCAN = {"interface": "https://schema.skao.int/ska-sdp-scan/0.4", "scan_id": 7}
 
 
-def acted(now: float) -> Record:
+def acted(now: float, comment: str = "seen") -> Record:
     action = Action(
-        id="1", action="ACKNOWLEDGE", condition="storageLow", source="s/1", operator="bob", comment="seen",
+        id="1", action="ACKNOWLEDGE", condition="storageLow", source="s/1", operator="bob", comment=comment,
         time=round(now * 1e6), origin="alerts", client=WHO,
     )  # fmt: skip
     return action_records(action)[0]
@@ -133,7 +134,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Record]]:
 
 def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[str, list[Record]]) -> None:
     now = SystemClock().now()
-    log |= {"alert-actions": [acted(now - 10), acted(now - 7000)], "settings": [mode(now - 20)]}
+    log |= {"alert-actions": [acted(now - 10), acted(now - 100_000)], "settings": [mode(now - 20)]}
 
     def run(*arguments: str) -> list[str]:
         done = CliRunner().invoke(app, ["audit", "--json", *arguments])
@@ -141,12 +142,21 @@ def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[
         return [one["act"] for one in json.loads(done.output)]
 
     assert run() == ["adminMode OFFLINE", "ACKNOWLEDGE"]
-    assert run("--since", "3h") == ["ACKNOWLEDGE", "adminMode OFFLINE", "ACKNOWLEDGE"]
+    assert run("--since", "3d") == ["ACKNOWLEDGE", "adminMode OFFLINE", "ACKNOWLEDGE"]
     assert run("--by", "bob") == ["ACKNOWLEDGE"]
     assert run("--limit", "1") == ["ACKNOWLEDGE"]
     shown = CliRunner().invoke(app, ["audit"]).output
     assert "storageLow@s/1" in shown
     assert "nobody did anything" in CliRunner().invoke(app, ["audit", "--by", "eve"]).output
+
+
+def test_what_was_said_is_cut_to_a_line(log: dict[str, list[Record]]) -> None:
+    log |= {"alert-actions": [acted(SystemClock().now() - 10, comment="because " * 60)]}
+    lines = [line for line in CliRunner().invoke(app, ["audit"]).output.splitlines() if "because" in line]
+    assert len(lines) == 1
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  ACKNOWLEDGE  storageLow@s/1  ", lines[0])
+    assert "  bob       because because" in lines[0]
+    assert "…  " in lines[0]
 
 
 SECURED = {"security.protocol": "SASL_SSL", "sasl.username": "sdp-inspector"}

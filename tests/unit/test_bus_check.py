@@ -126,7 +126,7 @@ def test_processes_are_shown_with_their_hosts():
         return Heard(Heartbeat(component=component, devices=[], time=0, interval=1.0, **more), at)
 
     control, standby = "SdpFacade-control", "SdpFacade-control-standby"
-    since = "1970-01-01T00:00:{:02}.000+00:00".format
+    since = "1970-01-01 00:00:{:02} UTC".format
     found = bus.processes(
         [
             heard(control, "sdp-1", 5, 49.0, stopping=True),

@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,7 @@ from facade.cli import app as command_line
 from facade.cli import topics
 from facade.cli.app import app, run
 from facade.cli.tango_host import first_that_answers, require_tango_database
+from facade.console import SINCE
 from facade.errors import BusError, ConfigError, InfraError
 from facade.manifest import Subcommand
 from proving.fault_runs.frame import FLOWS
@@ -33,6 +35,52 @@ def test_each_help_has_an_example(words: str) -> None:
     text = f"{COMMANDS[words].help}\n{COMMANDS[words].epilog or ''}"
     assert "Example" in text, "add a line `Example: sdp-facade ...` to the docstring"
     assert f"sdp-facade {words}" in text[text.index("Example") :]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_each_help_is_wrapped_once_at_80_columns(words: str) -> None:
+    done = CliRunner().invoke(app, [*words.split(), "--help"], env={"COLUMNS": "80"}, terminal_width=80)
+    lines = done.output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "``" not in done.output
+    # A line that ends early, before a word that had its place on it, was torn from its paragraph.
+    about = done.output.partition("\nArguments:\n")[0].partition("\nOptions:\n")[0]
+    torn = [
+        (line, after)
+        for line, after in pairwise(map(str.rstrip, about.splitlines()))
+        if line.strip() and after.strip() and len(line) + 1 + len(after.split()[0]) <= 78
+    ]
+    assert not torn
+
+
+def test_the_tools_of_developers_are_a_group_of_their_own_at_the_end() -> None:
+    done = CliRunner().invoke(app, ["--help"], terminal_width=80)
+    found = re.findall(r"^  (\w[\w-]*)  ", done.output.partition("\nDevelop:\n")[2], re.MULTILINE)
+    assert found == ["bench", "conformance", "icd", "prove"]
+    assert max(map(len, done.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("option", "metavar"), [("since", "DURATION"), ("operator", "NAME")])
+def test_an_option_is_the_same_everywhere(option: str, metavar: str) -> None:
+    """A number of an alert is no time."""
+    found = {
+        words: one
+        for words, command in COMMANDS.items()
+        if words != "alerts follow"
+        for one in command.params
+        if one.name == option
+    }
+    assert len(found) > 5
+    assert {one.metavar for one in found.values()} == {metavar}
+    defaults = {one.default or SINCE for one in found.values()} if option == "since" else {""}
+    assert defaults == ({SINCE} if option == "since" else {""})
+
+
+def test_the_former_option_of_a_name_is_taken_and_not_shown() -> None:
+    users = [words for words, command in COMMANDS.items() if any("--user" in one.opts for one in command.params)]
+    assert "alerts ack" in users
+    for words in set(users) - {"infra env"}:  # there it is a login
+        assert "--user" not in CliRunner().invoke(app, [*words.split(), "--help"]).output
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,29 @@ def test_a_repeated_record_gets_the_first_outcome(site: Site) -> None:
     assert len(site.begun) == 1
 
 
+def test_a_reset_of_the_group_has_nothing_executed_twice_or_late(site: Site) -> None:
+    """Decision 0062: back to the beginning, and on to the end of the log, behind a command that is waiting."""
+    done = [site.send(repeatable=repeatable) for repeatable in (True, False)]
+    Life(site).work()
+    expired = site.send(repeatable=False)
+    site.clock.sleep(6.0)
+    live(site)
+    partition = site.broker.read(COMMANDS)[0].partition
+    group = COMPONENT, COMMANDS, partition
+    site.broker.committed[group] = 0
+    live(site)
+    assert [site.outcome(one) for one in (*done, expired)] == ["COMPLETED", "COMPLETED", "REJECTED"]
+    assert [id for id, _ in site.begun] == [one.id for one in done]
+    skipped = site.send(repeatable=False)
+    site.broker.committed[group] = len(site.broker.logs[COMMANDS, partition])
+    live(site)
+    after = site.send(repeatable=False)
+    live(site)
+    assert (site.statuses(skipped), site.outcome(after)) == ([], "COMPLETED"), (
+        "its device ends the first at its deadline"
+    )
+
+
 @pytest.mark.parametrize("withdrawer", ["", "ann"])
 def test_a_controller_goes_by_no_withdrawal_among_the_acknowledgements(site: Site, withdrawer: str) -> None:
     """Whoever may write there, another controller, would act in a person's name."""

@@ -230,11 +230,11 @@ SPAN = ("--from", "2027-01-15T08:00:00Z", "--to", "2027-01-15T08:10")
 
 def test_the_command_prints_values(folder: Path) -> None:
     assert run(folder, RATE, *SPAN).stdout.splitlines() == [
-        "time                           quality  value",
-        "2027-01-15T08:00:00.000+00:00  VALID    1.5",
-        "2027-01-15T08:01:00.000+00:00  ALARM    NaN",
-        "-- values may be missing from 2027-01-15T08:01:00.000+00:00 to 2027-01-15T08:02:00.000+00:00 --",
-        "2027-01-15T08:02:00.000+00:00  VALID    3",
+        "time (UTC)               quality  value",
+        "2027-01-15 08:00:00.000  VALID    1.5",
+        "2027-01-15 08:01:00.000  ALARM    NaN",
+        "-- values may be missing from 2027-01-15 08:01:00.000 to 2027-01-15 08:02:00.000 --",
+        "2027-01-15 08:02:00.000  VALID    3",
     ]
 
 
@@ -248,7 +248,7 @@ def test_the_command_prints_csv(folder: Path) -> None:
 
 def test_the_command_prints_all_attributes_at_a_time(folder: Path) -> None:
     printed = run(folder, "--at", "2027-01-15T08:01:30").stdout
-    assert [line.split(maxsplit=3)[::3] for line in printed.splitlines()[1:]] == [
+    assert [line.split(maxsplit=4)[::4] for line in printed.splitlines()[1:]] == [
         ["a/b/c/State", "a\\u001b[31m\\u000a$\\é"],
         [RATE, "NaN"],
     ]
@@ -299,7 +299,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
 def test_what_ends_early_is_noted(folder: Path) -> None:
     archived(FolderStore(folder.parent / "other"), [record(0, 1), record(HOUR, 1, LAG)])
     done = run(folder.parent / "other", RATE, "--from", "2027-01-15T08:00", "--to", "2027-01-15T10:00")
-    assert "note: not recorded after 2027-01-15T08:00:00" in done.stderr
+    assert "note: not recorded after 2027-01-15 08:00:00 UTC" in done.stderr
     assert "note" not in run(folder, RATE, *SPAN).stderr
 
 
@@ -343,3 +343,27 @@ def test_a_picture_has_nothing_where_values_are_missing(
     ((times, heights),) = drawn
     assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
     assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]
+
+
+def test_a_record_of_two_archives_in_one_folder_counts_once(tmp_path: Path) -> None:
+    """The other archive has a file from offset 5 to the end; that of the first from offset 10 on has ended early."""
+    records = [
+        Record(topic=HISTORY, key=RATE.encode(), value=b"{", timestamp_us=START + 7 * SECOND),
+        *(record(at // 2 * SECOND, at, time=at, gap=at == 12) for at in range(1, 31)),  # two in each millisecond
+        *(record(at * SECOND, at, time=at) for at in range(31, 31 + 5 * MINUTE // SECOND)),
+    ]
+    one, other = FolderStore(tmp_path / "one"), FolderStore(tmp_path / "other")
+    whole = archived(FolderStore(tmp_path / "whole"), records)
+    both = archived(one, records[:10], records[10:25])
+    archived(other, records[:5], records[5:])
+    _, long = sorted(other.names())
+    (tmp_path / "one" / long.replace("00000001", "00000002")).write_bytes((tmp_path / "other" / long).read_bytes())
+    assert len(one.names()) == 3
+    found, expected = (archive.read(RATE, START, START + HOUR) for archive in (both, whole))
+    assert [(at, value.value) for at, value in found.points] == [(at, value.value) for at, value in expected.points]
+    assert (found.gaps, found.unreadable, found.last) == (expected.gaps, 1, expected.last)
+    assert both.extent() == whole.extent()
+    for at in (8, 14, 40, 200):
+        assert both.at(START + at * SECOND) == whole.at(START + at * SECOND)
+        span = START + at * SECOND, START + (at + 1) * SECOND
+        assert both.read(RATE, *span).points == whole.read(RATE, *span).points

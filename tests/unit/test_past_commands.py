@@ -43,8 +43,8 @@ class Topics:
         at = NOW_US - round(ago * 1e6)
         id = command_id(at, len(self.records["commands"]), name)
         message = CommandMessage(
-            id=id, device=device, command=name, argument={"a": 1}, transaction_id="t", issued=at, not_after=at + 1,
-            deadline=at + 2, ceiling=at + 3, repeatable=False, origin="subarray", **more,
+            id=id, device=device, command=name, argument=more.pop("argument", {"a": 1}), transaction_id="t", issued=at,
+            not_after=at + 1, deadline=at + 2, ceiling=at + 3, repeatable=False, origin="subarray", **more,
         )  # fmt: skip
         self.put(command_record(message, headers), at + round(given_after * 1e6))
         return id
@@ -111,7 +111,7 @@ def night(topics):
             topics.ack(id, status, after=2.0, origin="c", text="why not")
     ids["two"] = topics.command(60, "Scan", TWO)
     topics.ack(ids["two"], "FAILED", device=TWO, origin="c")
-    ids["old"] = topics.command(7200)
+    ids["old"] = topics.command(172_800)
     topics.ack(ids["old"], "FAILED", after=7100, origin="c")
     ids["lost"] = command_id(NOW_US - 30_000_000, 99, "On")
     topics.ack(ids["lost"], "UNDELIVERED", origin="subarray")
@@ -134,10 +134,10 @@ def cascade(topics):
 def test_a_refused_command_is_in_the_list_with_who_gave_it_and_why(night, topics):
     topics.refusal(300, "Scan", client="10.0.0.7, process 4242", operator="ann")
     topics.refusal(200, device=TWO)
-    topics.refusal(7200)
+    topics.refusal(172_800)
     topics.put(Record(topic="command-refusals", key=b"x", value=b"{"), NOW_US)
     printed = run("list --outcome REFUSED")
-    assert "2 commands of the last 1h, times in UTC: 2 REFUSED" in printed
+    assert "2 commands of the last 1d, times in UTC: 2 REFUSED" in printed
     lines = [line.strip() for line in printed.splitlines()]
     assert lines[0].split()[2:] == ["subarray/01", "Scan", "REFUSED"]
     assert lines[1] == "by ann, from 10.0.0.7, process 4242: not allowed"
@@ -269,7 +269,7 @@ def test_each_command_has_its_outcome_in_the_order_of_time(night):
         ("--outcome OPEN --outcome UNDELIVERED", ["OPEN", "lost"]),
         ("--command Scan", ["two"]),
         ("--since 90s", ["two", "lost"]),
-        ("--since 3h --outcome FAILED --subarray 1", ["old", "FAILED"]),
+        ("--since 3d --outcome FAILED --subarray 1", ["old", "FAILED"]),
         ("--since 10s", []),
         ("--limit 1", ["lost"]),
     ],
@@ -284,9 +284,16 @@ def test_a_list_for_people_says_why_and_how_many(night):
     assert "subarray/02" in printed
     assert "why not" not in printed
     assert "UNDELIVERED" in printed
-    assert "7 commands of the last 1h, times in UTC: 1 COMPLETED, 2 FAILED" in printed
+    assert "7 commands of the last 1d, times in UTC: 1 COMPLETED, 2 FAILED" in printed
     assert "the newest 3 are shown, --limit shows more" in printed
     assert f"{night['FAILED']}: why not" in run("list")
+
+
+def test_a_list_for_people_has_the_beginning_of_each_argument_in_a_line(night, topics):
+    topics.command(1, "AssignResources", argument={"resources": {"receptors": [f"SKA{one:03}" for one in range(300)]}})
+    *_, argument = [line for line in run("list").splitlines() if line.startswith("    {")]
+    assert argument.startswith('    {"resources":{"receptors":["SKA000","SKA001"')
+    assert (len(argument), argument[-1]) == (180, "…")  # the width of a pipe
 
 
 def test_who_asks_for_more_than_the_topic_keeps_is_told_so(topics):

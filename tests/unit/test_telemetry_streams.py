@@ -10,12 +10,16 @@ import pytest
 from facade.bus.port import Aborted, OffsetRange, Record
 from facade.clock import ManualClock
 from facade.config import Settings
+from facade.flows.telemetry.composition import TelemetryFlow
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.telemetry_cli import RecordStream
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from facade.icd.model import Icd
+from facade.outcome import USED
+from facade.racks import Racks
 from facade.reading import Quality
 from facade.resources import resource
 from facade.runtime.accounts import AccountEntry
@@ -348,3 +352,34 @@ def site_partial():
     from facade.messages import Partial
 
     return Partial(epoch=0, window=0, late=True, count=1, time_min=0, time_max=0, runs=[], fields={})
+
+
+def test_a_lost_summary_of_a_group_that_is_no_node_is_named(icd: Icd) -> None:
+    """Each in turn, between two others of its group. The groups skip transactions, which is no loss."""
+    site, plan_ = Site(icd), plan(icd, "workflows")
+    streams = [site.stream("workflows", [name]) for name in ("imaging", "calibration")]
+    for turn in range(12):
+        for every, stream in enumerate(streams, 1):
+            site.send(stream, 3 if turn % every == 0 else 0)
+        site.run(1.5)
+    records = [one for one in site.broker.read("telemetry.summary") if one.key.startswith(b"workflows/")]
+    summaries = [json.loads(one.value) for one in records]
+    named = 0
+
+    def read(some: list[Record]) -> list[str]:
+        ledger = WindowLedger(plan_, (), per_group=True, over_all=False)
+        flow = TelemetryFlow("telemetry.summary", {plan_.topic: plan_}, {plan_.topic: ledger}, [], None, Racks(2, 1))
+        assert [flow.fold(one, count=True) for one in some] == [USED] * len(some)
+        return [text for _, text in flow.lost_before()]
+
+    assert read(records) == []
+    for at, lost in enumerate(summaries):
+        mine = [number for number, one in enumerate(summaries) if one["group"] == lost["group"]]
+        found = read([*records[:at], *records[at + 1 :]])
+        if at in (mine[0], mine[-1]):
+            assert found == [], "nothing before it was read, or nothing came after it"
+            continue
+        named += 1
+        (text,) = found
+        assert f"to {lost['offset_to'] - 1} have lost summaries" in text
+    assert named > 5

@@ -7,7 +7,7 @@ const DEEPEST = 6;
 function resolved(schema, root, all) {
   for (let turn = 0; schema?.$ref && turn < 5; turn += 1) {
     const [address, pointer] = schema.$ref.split("#");
-    const document = address ? Object.values(all).find((one) => one.$id === address) : root;
+    const document = address ? Object.values(all).find((one) => one.$id === new URL(address, root.$id).href) : root;
     const keys = (pointer ?? "").split("/").filter(Boolean).map((key) => key.replaceAll("~1", "/").replaceAll("~0", "~"));
     schema = keys.reduce((at, key) => at?.[key], document);
     root = document;
@@ -20,10 +20,12 @@ const typeOf = (schema) => (Array.isArray(schema.type) ? schema.type.find((one) 
   ?? (schema.properties ? "object" : schema.enum || schema.const !== undefined ? "string" : undefined);
 
 export function sampleOf(schema, all, root = schema, depth = 0) {
+  const versions = Object.entries(schema.properties ?? {}).flatMap(([key, one]) => (one.const === undefined ? [] : [[key, one.const]]));
   [schema, root] = resolved(schema, root, all);
   if (schema.const !== undefined) return schema.const;
   if (schema.default !== undefined) return schema.default;
-  if (schema.examples?.length) return schema.examples[0];
+  const example = schema.examples?.[0]; // shared by all versions, so it names none
+  if (example !== undefined) return versions.length ? { ...Object.fromEntries(versions), ...example } : example;
   if (schema.enum?.length) return schema.enum[0];
   switch (typeOf(schema)) {
     case "object":

@@ -13,9 +13,9 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.clock import Clock, SystemClock, utc_text
+from facade.clock import Clock, SystemClock, utc_seconds, utc_text
 from facade.config import load_settings, without_secrets
-from facade.console import ERR, OUT, table, wide
+from facade.console import ERR, OUT, SINCE, moment, table, wide
 from facade.durations import parse_duration, parse_time
 from facade.errors import ConfigError, writing
 from facade.files import write_whole
@@ -48,7 +48,9 @@ _PATIENCE = 2.0
 def run(
     place: ArchiveLocation,
     only: Annotated[list[str] | None, typer.Option(metavar="TOPIC", help="Write this topic. Default: all.")] = None,
-    every: Annotated[str, typer.Option(help="Longest time until a record is in a file, such as 90s or 10m.")] = "5m",
+    every: Annotated[
+        str, typer.Option(metavar="DURATION", help="Longest time until a record is in a file, such as 90s or 10m.")
+    ] = "5m",
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="[TOPIC=]AGE", help="Remove older files: 400d, or ingest.heaps=30d. Default: none."),
@@ -100,7 +102,7 @@ def verify(place: ArchiveLocation) -> None:
         (one.topic, f"{one.partition}", f"{one.files}", f"{one.records:,}", one.offsets, f"{len(one.faults)}")
         for one in reports
     ]
-    wide().print(table(titles, rows, whole=titles, box=None))
+    wide().print(table(titles, rows, whole=titles))
     for note in (note for one in reports for note in one.notes):
         OUT.print(f"note: {note}", markup=False)
     faults = [fault for one in reports for fault in one.faults]
@@ -146,7 +148,7 @@ def export(
         (topic, f"{one.records:,}" if one.is_exported else "not exported", f"{one.undecoded:,}", one.reason)
         for topic, one in made.items()
     ]
-    wide().print(table(titles, rows, whole=titles[:3], box=None))
+    wide().print(table(titles, rows, whole=titles[:3]))
     _tell_missing(place, (said for one in made.values() for said in one.missing))
     OUT.print(f"{nexus}", markup=False)
 
@@ -210,7 +212,9 @@ def history(
     attribute: Annotated[
         str, typer.Argument(metavar="[DEVICE/ATTRIBUTE]", help="Such as mid-sdp/ingest/0001/heapRate.")
     ] = "",
-    since: Annotated[str, typer.Option(help="How far back, such as 10m, 1h30m or 2d. Default: 1h.")] = "",
+    since: Annotated[
+        str, typer.Option(metavar="DURATION", help=f"How far back, such as 10m, 12h or 7d. Default: {SINCE}.")
+    ] = "",
     begin: Annotated[
         str, typer.Option("--from", metavar="TIME", help="First time, by ISO 8601; without a zone it is UTC.")
     ] = "",
@@ -241,7 +245,7 @@ def history(
         _print_all(archive.at(parse_time(at, "--at")), as_csv=as_csv)
         return
     until = parse_time(end, "--to") if end else round(SystemClock().now() * 1e6)
-    back = round(parse_duration(since or "1h", "--since") * 1e6)
+    back = round(parse_duration(since or SINCE, "--since") * 1e6)
     first = parse_time(begin, "--from") if begin else max(until - back, 0)
     if first >= until:
         raise ConfigError(f"expected --from before --to, got {utc_text(first)} and {utc_text(until)}")
@@ -257,18 +261,18 @@ def history(
     else:
         _print_series(series)
     if series.last + SILENT_US < min(until, archive.extent()[1]):
-        ERR.print(f"note: not recorded after {utc_text(series.last)}", markup=False)
+        ERR.print(f"note: not recorded after {utc_seconds(series.last / 1e6)}", markup=False)
     if series.unreadable:
         ERR.print(f"note: {series.unreadable:,} records are no messages of the history", markup=False)
 
 
 def _print_series(series: Series) -> None:
-    lines = [f"{'time':29}  {'quality':7}  value"]
+    lines = [f"{'time (UTC)':23}  {'quality':7}  value"]
     for recorded, one in series.points:
         if one.gap:
-            since = f"from {utc_text(series.gaps[recorded])} to" if recorded in series.gaps else "before"
-            lines.append(f"-- values may be missing {since} {utc_text(recorded)} --")
-        lines.append(f"{utc_text(one.time):29}  {one.quality:7}  {_text(one.value)}")
+            since = f"from {_moment(series.gaps[recorded])} to" if recorded in series.gaps else "before"
+            lines.append(f"-- values may be missing {since} {_moment(recorded)} --")
+        lines.append(f"{_moment(one.time)}  {one.quality:7}  {_text(one.value)}")
     _echo(lines)
 
 
@@ -278,10 +282,15 @@ def _print_all(points: dict[str, Point], *, as_csv: bool) -> None:
         _write_csv(("attribute", "time", "recorded", "value", "quality"), cells)
         return
     width = max(map(len, points), default=0)
-    lines = [f"{'attribute':{width}}  {'time':29}  {'quality':7}  value"]
+    lines = [f"{'attribute':{width}}  {'time (UTC)':23}  {'quality':7}  value"]
     for name, (_, one) in points.items():
-        lines.append(f"{name:{width}}  {utc_text(one.time):29}  {one.quality:7}  {_text(one.value)}")
+        lines.append(f"{name:{width}}  {_moment(one.time)}  {one.quality:7}  {_text(one.value)}")
     _echo(lines)
+
+
+def _moment(time_us: int) -> str:
+    """Return the time of a value: there may be many in a second."""
+    return f"{moment(time_us // 10**6)}.{time_us // 1000 % 1000:03}"
 
 
 def _cells(point: Point) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 A file is sorted by key, so only the row groups with the key are read. Files never change, so records that were read are
 kept for later requests. For all values at a time only the files of the minutes before it are read, the newest first:
-each attribute has a record there. The files of a partition follow each other in time.
+each attribute has a record there. Files of two archives in one folder overlap; each of their records counts once.
 
 A plot is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values that
 are not VALID have a marker.
@@ -10,8 +10,8 @@ are not VALID have a marker.
 
 import math
 import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Container, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -29,8 +29,8 @@ from msgspec.structs import replace
 
 from facade.clock import utc_text
 from facade.errors import ConfigError, writing
-from facade.flows.archive.files import ArchiveError, by_partition, no_archive
-from facade.flows.archive.reading import bounds, opened
+from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, hour_in, no_archive, read_entry
+from facade.flows.archive.reading import Taken, around, bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -43,7 +43,7 @@ SILENT_US = round(1.5 * REPEAT * 1e6)
 """Time without a record after which an attribute counts as not recorded [us]."""
 _DISORDER_US = 60_000_000
 """Largest step back of the times in a partition: the clocks of brokers differ [us]."""
-_COLUMNS = ["timestamp", "key", "value"]
+_COLUMNS = ["offset", "timestamp", "key", "value"]
 _READERS, _TOGETHER = 4, 16
 """Files read at the same time, and files of one call."""
 _MOST_KEPT = 3000
@@ -77,6 +77,7 @@ class Series:
 class _Rows(NamedTuple):
     """Records of a file."""
 
+    offsets: list[int]
     keys: list[bytes]
     times: list[int]
     """[Unix ms]"""
@@ -84,20 +85,24 @@ class _Rows(NamedTuple):
     """None: it is undecodable."""
 
 
-_NONE = _Rows([], [], [])
+_NONE = _Rows([], [], [], [])
 
 
 class _OfKey(NamedTuple):
     """Records of one key in a file, in the order of the log, as columns, as a day has 86,400 of them."""
 
+    offsets: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
     """[Unix us]"""
     of_data: npt.NDArray[np.int64]
     """[Unix us]"""
     has_gap: npt.NDArray[np.bool_]
     messages: npt.NDArray[np.object_]
-    unreadable: npt.NDArray[np.int64]
-    """Times of the undecodable records [Unix us]."""
+    """None: it is undecodable."""
+
+    def chosen(self, rows: npt.NDArray[Any]) -> "_OfKey":
+        """Return some of the records."""
+        return _OfKey(*(column[rows] for column in self))
 
 
 class HistoryArchive:
@@ -131,16 +136,21 @@ class HistoryArchive:
     def _find(self, partitions: list[list[str]], name: str, begin: int, end: int) -> Series:
         key = name.encode()
         with ThreadPoolExecutor(_READERS) as pool:
-            files = self._of_time(partitions, begin - SILENT_US, end)
+            files = [*chain.from_iterable(self._of_time(partitions, begin - SILENT_US, end))]
             parts = [files[at : at + _TOGETHER] for at in range(0, len(files), _TOGETHER)]
             found = pool.map(lambda part: [self._rows_of(file, key) for file in part], parts)
-            rows = [_of_key([], []), *chain.from_iterable(found)]
-        whole = _OfKey(*map(np.concatenate, zip(*rows, strict=True)))
-        order = np.argsort(whole.times, kind="stable")
+            rows, taken = [_of_key(_NONE)], defaultdict[int, Taken](Taken)
+            for entry, one in chain.from_iterable(found):
+                rows.append(one.chosen(taken[entry.partition].is_new(entry.log, one.offsets)))
+                taken[entry.partition].add(entry)
+        every = _OfKey(*map(np.concatenate, zip(*rows, strict=True)))
+        is_readable = np.not_equal(every.messages, None).astype(np.bool_)
+        whole, unreadable = every.chosen(is_readable), every.times[~is_readable]
+        order = np.lexsort((whole.offsets, whole.times))
         since, until = np.searchsorted(whole.times[order], (begin, end))
         chosen = order[max(since - 1, 0) : until]
         series = _series(whole, chosen) if len(chosen) else Series()
-        series.unreadable = int(np.count_nonzero((begin <= whole.unreadable) & (whole.unreadable < end)))
+        series.unreadable = int(np.count_nonzero((begin <= unreadable) & (unreadable < end)))
         return series
 
     def at(self, time: int) -> dict[str, Point]:
@@ -152,16 +162,18 @@ class HistoryArchive:
     def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
         found: dict[bytes, tuple[int, History]] = {}
         begin, end = (time - SILENT_US) // 1000, time // 1000
-        for name in reversed(self._of_time(partitions, time - SILENT_US, time)):
-            for key, at, one in zip(*self._newest_rows(name, begin, end, found), strict=True):
+        files = chain.from_iterable(self._of_time(partitions, time - SILENT_US, time))
+        for name in sorted(files, key=lambda name: self._span(name)[1], reverse=True):
+            for _, key, at, one in zip(*self._newest_rows(name, begin, end, found), strict=True):
                 found.update({key: (at, one)} if one is not None else self._readable(name, key, begin, end))
         named = sorted((key.decode(errors="replace"), at * 1000, one) for key, (at, one) in found.items())
         return {name: (at, one) for name, at, one in named}
 
     def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
         """Return the newest readable record of a key, if there is one."""
-        rows = self._rows_of(name, key)
-        found = np.flatnonzero((begin * 1000 <= rows.times) & (rows.times <= end * 1000))
+        _, rows = self._rows_of(name, key)
+        is_of_time = (begin * 1000 <= rows.times) & (rows.times <= end * 1000)
+        found = np.flatnonzero(is_of_time & np.not_equal(rows.messages, None).astype(np.bool_))
         return {key: (int(rows.times[found[-1]]) // 1000, rows.messages[found[-1]])} if len(found) else {}
 
     # Files
@@ -177,17 +189,17 @@ class HistoryArchive:
         return found
 
     def _extent(self, partitions: list[list[str]]) -> tuple[int, int]:
-        first = min(self._span(files[0])[0] for files in partitions)
-        return first * 1000, max(self._span(files[-1])[1] for files in partitions) * 1000
+        hours = {name: hour_in(name) for files in partitions for name in files}
+        first, last = min(hours.values()), max(hours.values())
+        spans = [self._span(name) for name, hour in hours.items() if hour in (first, last)]
+        return min(begin for begin, _ in spans) * 1000, max(end for _, end in spans) * 1000
 
-    def _of_time(self, partitions: list[list[str]], begin: int, end: int) -> list[str]:
-        """Return the files with records of a time [Unix us], partition by partition."""
-        found: list[str] = []
+    def _of_time(self, partitions: list[list[str]], begin: int, end: int) -> Iterator[list[str]]:
+        """Return the files of each partition with records of a time [Unix us]."""
+        begin, end = begin - _DISORDER_US, end + _DISORDER_US
         for files in partitions:
-            first = bisect_left(files, (begin - _DISORDER_US) // 1000, key=lambda name: self._span(name)[1])
-            after = bisect_right(files, (end + _DISORDER_US) // 1000, key=lambda name: self._span(name)[0])
-            found += files[first:after]
-        return found
+            spans = ((name, self._span(name)) for name in around(files, begin, end))
+            yield [name for name, (first, last) in spans if last >= begin // 1000 and first <= end // 1000]
 
     def _require(self, partitions: list[list[str]], begin: int, end: int) -> None:
         first, last = self._extent(partitions)
@@ -209,17 +221,17 @@ class HistoryArchive:
             times = [time for found in bounds(file, "timestamp") for time in found or ()]
         return min(times), max(times)
 
-    def _read_rows(self, name: str, key: bytes) -> _OfKey:
-        """Return the records of a key in a file, in the order of the log."""
+    def _read_rows(self, name: str, key: bytes) -> tuple[ArchiveEntry, _OfKey]:
+        """Return the entry of a file, and its records of a key in the order of the log."""
         with opened(self._store, name) as file:
+            entry = read_entry(file.metadata)
             groups = [
                 group for group, found in enumerate(bounds(file, "key")) if found is None or found[0] <= key <= found[1]
             ]
             if not groups:
-                return _of_key([], [])
+                return entry, _of_key(_NONE)
             read = file.read_row_groups(groups, _COLUMNS, use_threads=False)
-            rows = _rows(read.filter(pc.equal(read["key"], key)))
-            return _of_key(rows.times, rows.messages)
+            return entry, _of_key(_rows(read.filter(pc.equal(read["key"], key))))
 
     def _newest_rows(self, name: str, begin: int, end: int, known: Container[bytes]) -> _Rows:
         """Return the newest record in [begin, end] [Unix ms] of each key that is not known."""
@@ -248,18 +260,17 @@ class HistoryArchive:
 
 def _rows(table: pa.Table) -> _Rows:
     times = table["timestamp"].cast(pa.int64()).to_pylist()
-    return _Rows(table["key"].to_pylist(), times, _decode(table["value"].to_pylist()))
+    return _Rows(table["offset"].to_pylist(), table["key"].to_pylist(), times, _decode(table["value"].to_pylist()))
 
 
-def _of_key(times_ms: list[int], messages: list[History | None]) -> _OfKey:
-    times, good = np.array(times_ms, np.int64) * 1000, [one for one in messages if one is not None]
-    is_good = np.fromiter((one is not None for one in messages), np.bool_, len(messages))
+def _of_key(rows: _Rows) -> _OfKey:
+    messages, count = rows.messages, len(rows.messages)
     return _OfKey(
-        times[is_good],
-        np.fromiter((one.time for one in good), np.int64, len(good)),
-        np.fromiter((one.gap for one in good), np.bool_, len(good)),
-        np.fromiter(good, np.object_, len(good)),
-        times[~is_good],
+        np.array(rows.offsets, np.int64),
+        np.array(rows.times, np.int64) * 1000,
+        np.fromiter((one.time if one else 0 for one in messages), np.int64, count),
+        np.fromiter((one.gap if one else False for one in messages), np.bool_, count),
+        np.fromiter(messages, np.object_, count),
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -87,7 +89,7 @@ def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> No
     """
     ends: dict[tuple[int, str], int] = {}
     for names in by_partition(store.names(topic)).values():
-        for name in _around(names, begin_us - HOUR_US, end_us):
+        for name in around(names, begin_us - HOUR_US, end_us):
             entry = entry_of(store, name)
             end = ends.get(place := (entry.partition, entry.log), entry.first)
             if entry.first < end:
@@ -95,7 +97,30 @@ def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> No
             ends[place] = entry.next
 
 
-def _around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
+class Taken:
+    """The offsets of a partition that earlier files have had: a record of two archives in one folder comes once."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, list[_Offsets]] = {}
+        """By the log of the offsets."""
+
+    def is_new(self, log: str, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which offsets no earlier file has had."""
+        found = np.full(len(offsets), True)
+        for first, end in self._ranges.get(log, ()):
+            found &= (offsets < first) | (offsets >= end)
+        return found
+
+    def add(self, entry: ArchiveEntry) -> None:
+        """Add the offsets of a file that has been read."""
+        ranges = self._ranges.setdefault(entry.log, [])
+        if ranges and ranges[-1][1] == entry.first:
+            ranges[-1] = ranges[-1][0], entry.next
+        else:
+            ranges.append((entry.first, entry.next))
+
+
+def around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
     """Return the files of a partition that may have records of a time, and those of the hour after it."""
     first, last = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1 + HOUR_US))
     found: list[str] = []
@@ -124,7 +149,7 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
 def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> list[Iterator[PartitionColumns]]:
     """Return the records of each partition of a topic, in the order of the log; see `read_records`."""
     partitions = by_partition(store.names(topic)).values()
-    return [read_columns(store, topic, _around(files, begin_us, end_us), begin_us, end_us) for files in partitions]
+    return [read_columns(store, topic, around(files, begin_us, end_us), begin_us, end_us) for files in partitions]
 
 
 @contextmanager
@@ -162,11 +187,10 @@ def read_columns(
 
     A record that is in several files, as of two archives in one folder, comes once.
     """
-    taken: dict[str, list[_Offsets]] = {}
+    taken = Taken()
     for name in names:
         with opened(store, name) as file:
             entry = read_entry(file.metadata)
-            earlier = taken.setdefault(entry.log, [])
             groups = [
                 group
                 for group, times in enumerate(bounds(file, "timestamp"))
@@ -178,11 +202,8 @@ def read_columns(
                 batches = file.read_row_groups(groups, _COLUMNS).sort_by("offset").to_batches(_BATCH)
             else:
                 batches = file.iter_batches(_BATCH, groups, _COLUMNS)
-            yield from filter(None, (_columns(batch, topic, begin_us, end_us, earlier) for batch in batches))
-            if earlier and earlier[-1][1] == entry.first:
-                earlier[-1] = earlier[-1][0], entry.next
-            else:
-                earlier.append((entry.first, entry.next))
+            yield from filter(None, (_columns(batch, topic, begin_us, end_us, entry.log, taken) for batch in batches))
+            taken.add(entry)
 
 
 def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Record]:
@@ -191,14 +212,12 @@ def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Rec
 
 
 def _columns(
-    batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int, earlier: Sequence[_Offsets]
+    batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int, log: str, taken: Taken
 ) -> PartitionColumns | None:
     """Return the rows of a time, but those whose offsets are in an earlier file."""
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
     chosen = (times >= -(-begin_us // 1000)) & (times < -(-end_us // 1000))
-    places = batch.column("offset").to_numpy()
-    for first, end in earlier:
-        chosen &= (places < first) | (places >= end)
+    chosen &= taken.is_new(log, batch.column("offset").to_numpy())
     if not chosen.all():
         batch, times = batch.filter(pa.array(chosen)), times[chosen]
     if not len(times):

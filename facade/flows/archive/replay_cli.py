@@ -12,9 +12,9 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.kafka.topics import create_topics
 from facade.bus.port import BusHealth
-from facade.clock import SystemClock, utc_text
+from facade.clock import SystemClock
 from facade.config import load_client_settings
-from facade.console import ERR, OUT, table, wide
+from facade.console import ERR, OUT, moment, table, wide
 from facade.durations import parse_duration, parse_time
 from facade.errors import BusError, ConfigError
 from facade.flows.archive.cli import ArchiveLocation
@@ -61,7 +61,7 @@ def replay(
     writer = KafkaStreamWriter(connection, health=BusHealth(), client="archive-replay", patience=PATIENCE)
 
     def report(time_us: int, records: int, rate: float) -> None:
-        ERR.print(f"{utc_text(time_us)}  {records:,} records  {rate:,.0f}/s", markup=False)
+        ERR.print(f"{moment(time_us / 1e6)}  {records:,} records  {rate:,.0f}/s", markup=False)
 
     steering = ReplayTopic(KafkaBus(connection, client="archive-replay-position"))
     count = play(store, plan, writer, clock, speed=fast, report=report, steering=steering)
@@ -128,7 +128,7 @@ def control(
         clock.sleep(0.1)
     if position.refused:
         raise ConfigError(position.refused)
-    OUT.print(f"{utc_text(position.time)}  {position.state.lower()}", markup=False)
+    OUT.print(f"{moment(position.time / 1e6)}  {position.state.lower()}", markup=False)
 
 
 def _speed(text: str) -> float:
@@ -172,7 +172,7 @@ def compare(
         )
         for one in found.kinds
     ]
-    wide().print(table(titles, rows, whole=titles[:4], box=None))
+    wide().print(table(titles, rows, whole=titles[:4]))
     for name, count in zip((a, b), found.undecoded, strict=True):
         if count:
             ERR.print(f"{name}: {count:,} records could not be decoded", markup=False)

@@ -11,9 +11,9 @@ from facade.bus.kafka.placing import KafkaPlacingWriter
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.topics import create_topics, delete_records, set_timestamps
 from facade.bus.port import BusHealth
-from facade.clock import Clock, SystemClock, utc_text
+from facade.clock import Clock, SystemClock, utc_seconds
 from facade.config import load_client_settings
-from facade.console import ERR, OUT
+from facade.console import ERR, OUT, moment
 from facade.errors import BusError, ConfigError
 from facade.flows.archive.cli import ArchiveLocation
 from facade.flows.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, restore
@@ -91,7 +91,7 @@ def restore_topics(
         f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
         f" {settings.prefix!r}, each at its offset; {done.fillers:,} fillers stand for offsets without a record.",
         "Of each topic, what the brokers took after its newest record here is lost:",
-        *(f"  {utc_text(at)}  {topic}" for at, topic in newest),
+        *(f"  {moment(at / 1e6)}  {topic}" for at, topic in newest),
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
         *anew,
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
@@ -99,7 +99,7 @@ def restore_topics(
     for line in lines:
         OUT.print(line, markup=False)
     until = f"the topics were filled from {store}, each up to its newest record there"
-    until += "".join(f"; the earliest of these is of {utc_text(at)}, on {topic}" for at, topic in newest[:1])
+    until += "".join(f"; the earliest of these is of {utc_seconds(at / 1e6)}, on {topic}" for at, topic in newest[:1])
     writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
     _tell(open_alerts("archive/restore", writer, clock), until, clock)
 

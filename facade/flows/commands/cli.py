@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +17,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import load_settings
-from facade.console import ERR, OUT, AsJson, wide
+from facade.console import ERR, OUT, SINCE, AsJson, Since, moment, shortened, wide
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, HELD_COMMANDS, REFUSALS, given_by, issued
@@ -38,9 +37,7 @@ _STYLES = {"COMPLETED": "green", "OPEN": "yellow", "ABORTED": "yellow"}
 
 
 def list_commands(
-    since: Annotated[
-        str, typer.Option(metavar="DURATION", help="Issued within the last minutes or hours, such as 10m.")
-    ] = "1h",
+    since: Since = SINCE,
     subarray: Annotated[list[int] | None, typer.Option(min=1, help="Only of this subarray; repeatable.")] = None,
     device: Annotated[list[str] | None, typer.Option(help="Only of this device; repeatable.")] = None,
     command: Annotated[list[str] | None, typer.Option(help="Only of this name, such as Configure; repeatable.")] = None,
@@ -78,7 +75,7 @@ def list_commands(
         typer.echo(json.dumps(shown, indent=2))
         return
     for depth, one in nested(rows[-limit:]):
-        _print_row(one, depth)
+        _print_row(one, depth, past.arguments.get(one["id"], ""))
     _print_end(rows, limit, past, since)
     kept = icd.topics[COMMANDS].retention or length
     if length > kept:
@@ -125,12 +122,12 @@ def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
     return {name: number for name in OUTCOMES if (number := sum(one["outcome"] == name for one in rows))}
 
 
-def _print_row(one: dict[str, Any], depth: int) -> None:
+def _print_row(one: dict[str, Any], depth: int, argument: str) -> None:
     took = "" if one["seconds"] is None else f"{one['seconds']:.2f} s"
     style = _STYLES.get(one["outcome"], "bold red")
     device = one["device"].partition("/")[2]
     called = "  " * depth + ("└ " if depth else "") + printable(one["command"])
-    head = f"{_moment(one['issued'])}  {escape(printable(device)):<12} {escape(called):<20}"
+    head = f"{moment(one['issued'])}  {escape(printable(device)):<12} {escape(called):<20}"
     OUT.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
     who = given_by(one["operator"], one["client"])
     by = f"by {who}" if who else ""
@@ -138,6 +135,8 @@ def _print_row(one: dict[str, Any], depth: int) -> None:
         filter(None, (" ".join(filter(None, (one["id"], by))), one["outcome"] != "COMPLETED" and one["text"]))
     )
     OUT.print(f"    [dim]{escape(printable(said))}[/dim]")
+    if argument:
+        OUT.print(f"[dim]{escape(shortened(f'    {printable(argument)}', wide()))}[/dim]")
 
 
 def _print_end(rows: list[dict[str, Any]], limit: int, past: Past, since: str) -> None:
@@ -183,12 +182,12 @@ def _print_one(one: One, icd: Icd) -> None:
         by = f", given by {who}" if who else ""
         if command.approver:
             by += f", approved by {given_by(command.approver, command.approver_client)}"
-        OUT.print(f"{_moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
+        OUT.print(f"{moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
         if one.held:
-            OUT.print(f"{_moment(command.not_after / 1e6)}  latest time for the approval by a second person")
+            OUT.print(f"{moment(command.not_after / 1e6)}  latest time for the approval by a second person")
         else:
-            OUT.print(f"{_moment(command.not_after / 1e6)}  latest time to begin")
-            OUT.print(f"{_moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
+            OUT.print(f"{moment(command.not_after / 1e6)}  latest time to begin")
+            OUT.print(f"{moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
     ended = False
     for ack, _ in one.acks:
         late = "  [dim]after the outcome, so it changes nothing[/dim]" if ended else ""
@@ -196,7 +195,7 @@ def _print_one(one: One, icd: Icd) -> None:
         remaining = "" if ack.remaining is None else f", {ack.remaining:g} s left"
         said = f": {ack.text}" if ack.text else ""
         who = escape(printable(f"{ack.status}{progress}{remaining} by {ack.origin}{said}"))
-        OUT.print(f"{_moment(ack.time / 1e6)}  {who}{late}")
+        OUT.print(f"{moment(ack.time / 1e6)}  {(ack.time - one.given) / 1e6:+.3f} s  {who}{late}")
         ended = ended or ack is outcome
     _print_orders(one)
     if outcome is not None and outcome.result is not None:
@@ -225,7 +224,7 @@ def _order(one: One) -> Text:
     text = f": {one.outcome.text}" if one.outcome and one.outcome.text else ""
     by = f" by {one.outcome.origin}" if one.outcome else ""
     called = escape(printable(f"{command.device} {command.command}"))
-    head = f"{_moment(one.given / 1e6)}  {called} [{style}]{word}[/{style}]{took}"
+    head = f"{moment(one.given / 1e6)}  {called} [{style}]{word}[/{style}]{took}"
     label = f"{head}{escape(printable(by + text))}\n[dim]{escape(printable(one.id))}[/dim]"
     return Text.from_markup(label, emoji=False)
 
@@ -233,7 +232,3 @@ def _order(one: One) -> Text:
 def _how_long(icd: Icd) -> str:
     kept = icd.topics[COMMANDS].retention
     return f", which keeps commands for {duration_in_words(kept)}" if kept else ""
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]

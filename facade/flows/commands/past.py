@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import msgspec
+
 from facade import tracing
 from facade.bus.port import Record
 from facade.flows.commands.messages import (
@@ -29,6 +31,8 @@ REFUSED = "REFUSED"
 """Outcome shown for a command that its device refused: it has no id, and no controller saw it."""
 OUTCOMES = (*sorted(FINAL), OPEN, REFUSED)
 _ALL = 2**62
+_SHOWN = 500
+"""Most characters of an argument that a list may show."""
 _DEEPEST = 32
 """Greatest depth of orders; SDP has four."""
 
@@ -48,11 +52,14 @@ class Past:
         self._refused: list[Tracked] = []
         self.unreadable = 0
         """Undecodable records."""
+        self.arguments: dict[str, str] = {}
+        """The beginning of each command's argument as JSON, by the command's id."""
 
     def add_command(self, record: Record) -> None:
         """Add a record of ``commands``; all of them come before the first acknowledgement."""
         if (command := self._readable(decode_command(record.value))) is not None:
             self._tracker(command.device).fold_command(command, record)
+            self._keep_argument(command)
 
     def add_held(self, record: Record) -> None:
         """Add a record of ``commands-held``; all of them come before the first of ``commands``."""
@@ -61,6 +68,7 @@ class Past:
             self._tracker(found.device).fold_unapproved(found)
         elif (command := self._readable(found)) is not None:
             self._tracker(command.device).fold_held(command, record)
+            self._keep_argument(command)
 
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
@@ -92,6 +100,10 @@ class Past:
             return found
         self.unreadable += isinstance(found, RecordRejected)
         return None
+
+    def _keep_argument(self, command: CommandMessage) -> None:
+        if command.argument is not None:
+            self.arguments[command.id] = msgspec.json.encode(command.argument).decode()[:_SHOWN]
 
     def _tracker(self, device: str) -> Tracker:
         made = self._trackers.get(device)

@@ -47,7 +47,7 @@ def list_rules() -> None:
         for pattern in rule.patterns
     ]
     titles = ("rule", "period [s]", "origin", "comment", "pattern")
-    wide(_WIDE).print(table(titles, rows, whole=titles, box=None))
+    wide(_WIDE).print(table(titles, rows, whole=titles))
 
 
 def add(rule: RuleName, patterns: Patterns, period: Period = None, comment: Comment = "") -> None:

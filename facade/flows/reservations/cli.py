@@ -9,7 +9,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.clock import SystemClock
 from facade.config import MOST_SUBARRAYS, load_settings
-from facade.console import ERR, OUT, AsJson, table, wide
+from facade.console import ERR, OUT, AsJson, moment, table, wide
 from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, as_dict, owner_of
 from facade.messages import Reservation
 from facade.outcome import RecordRejected
@@ -52,7 +52,7 @@ def list_reservations(
         typer.echo(json.dumps({"reservations": shown, "conflicts": conflicts, "unreadable": unreadable}, indent=2))
         return
     titles = ("owner", "kind", "resources", "state", "expires", "id", "text")
-    wide(_WIDE).print(table(titles, (_row(one, now) for one in chosen), whole=titles, box=None))
+    wide(_WIDE).print(table(titles, (_row(one, now) for one in chosen), whole=titles))
     for resource, owners in conflicts.items():
         OUT.print(f"conflict: {resource} is reserved by {' and '.join(owners)}", markup=False)
     ERR.print(f"{len(chosen)} reservations, {len(conflicts)} conflicts, times in UTC")
@@ -64,4 +64,4 @@ def _row(one: Reservation, now: int) -> tuple[str, ...]:
     quantity = "" if one.quantity is None else f"{one.quantity:g} {one.unit}".strip()
     what = ", ".join(filter(None, (quantity, " ".join(one.names))))
     state = one.state if one.expires > now else f"{one.state}, {_EXPIRED}"
-    return owner_of(one), one.kind, what or "any", state, str(as_dict(one)["expires"]), one.id, one.text
+    return owner_of(one), one.kind, what or "any", state, moment(one.expires / 1e6), one.id, one.text

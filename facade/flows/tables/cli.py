@@ -121,7 +121,7 @@ def list_tables(
     titles = ("product", "table", "kind", "state", "size [B]", "received", "reason")
     known = sorted(newest_tables(bus).values(), key=lambda one: (one.product, one.time))
     rows = [_row(one) for one in known if one.product.startswith(product)]
-    wide(_WIDE).print(table(titles, rows, whole=titles, box=None))
+    wide(_WIDE).print(table(titles, rows, whole=titles))
 
 
 def get(

@@ -17,7 +17,7 @@ from facade.config import Settings
 from facade.flows.telemetry.consistency import checked, impossible
 from facade.flows.telemetry.ledger import WindowLedger, seconds
 from facade.flows.telemetry.manifest import MANIFEST
-from facade.flows.telemetry.partial import Group, StreamSummary, Summary
+from facade.flows.telemetry.partial import FOLLOWS, Group, StreamSummary, Summary
 from facade.flows.telemetry.plan import Plan, plans
 from facade.flows.telemetry.view import TelemetryView, read_so_far
 from facade.instances import device_number
@@ -42,6 +42,8 @@ _EVERY = 0.05
 
 _RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
 """Key of the summary of a rack, with the stream on a shared topic."""
+_LONGEST = 17
+"""More digits are no offset."""
 _OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-stream")
 
 
@@ -109,7 +111,7 @@ class TelemetryFlow(Flow):
         if ledger is None or not ledger.keeps(group):
             return _OTHER_DEVICE
         heard = self.heard(record)
-        if overlap := ledger.take(group, summary, heard, count=count):
+        if overlap := ledger.take(group, summary, heard, follows=_follows(record), count=count):
             return _refused(plan, summary, overlap)
         ledger.hear(group, summary.partition, heard)
         for rows in frames:
@@ -213,6 +215,11 @@ class TelemetryFlow(Flow):
         found = {stream: ledger.parse(stored.get(stream, _NOTHING)) for stream, ledger in self.ledgers.items()}
         for stream, restored in found.items():
             self.ledgers[stream].restore(restored)
+
+
+def _follows(record: Record) -> int:
+    stated = dict(record.headers).get(FOLLOWS, b"")
+    return int(stated) if stated.isdigit() and len(stated) < _LONGEST else 0
 
 
 def _refused(plan: Plan, summary: Summary | RackSummary, overlap: Overlap) -> RecordRejected:

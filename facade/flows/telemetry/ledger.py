@@ -2,8 +2,9 @@
 
 * **Offsets.** A summary with counted offsets is refused. The summaries of a group and partition come in the order of
   the log. Where nodes are the groups, a worker writes them by rack, and the offsets stand for all nodes of the rack. A
-  worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss. For
-  other groups, the uncounted offsets of a refused summary show it.
+  worker that says `contiguous` writes one about each rack in each transaction, so a gap between two shows a loss. A
+  summary of another group says where the one before it ended (`FOLLOWS`), unless it is the first one of its worker; the
+  uncounted offsets of a refused summary show a loss as well.
 * **Order.** Partial sums merge in any order. The newest window that a watermark has closed is shown, see
   `facade.flows.telemetry.watermarks` and `facade.windows.newest`.
 * **Arrays.** Totals and windows are columns over all groups of the ledger: no object is made for a node.
@@ -50,15 +51,19 @@ class Coverage(msgspec.Struct):
 
     partitions: dict[int, PartitionOffsets] = {}
 
-    def take(self, group: Group, summary: Summary) -> Overlap | LogCut | None:
-        """Count the offsets of a group's summary, unless they overlap."""
+    def take(self, group: Group, summary: Summary, follows: int = 0) -> Overlap | Gap | LogCut | None:
+        """Count the offsets of a group's summary, unless they overlap.
+
+        `follows`: the end of the summary before it; 0: unknown.
+        """
         at = self.partitions.setdefault(summary.partition, PartitionOffsets())
         counted = at.groups.setdefault(str(group), CountedOffsets(*_begin(summary)))
         found = counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
         if isinstance(found, LogCut):
             at.gaps_to = 0
-        # a transaction without records of the group has no summary of it
-        return None if isinstance(found, Gap) else found
+        if isinstance(found, Gap):  # a transaction without records of the group has no summary of it
+            return Gap(found.first, follows) if found.first < follows <= found.after else None
+        return found
 
     def lost_with(self, summary: Summary, refused: Overlap) -> Gap | None:
         """Return the uncounted offsets of a refused summary; those of several groups are returned once."""
@@ -197,11 +202,14 @@ class WindowLedger:
         """Return whether this ledger keeps any of these nodes."""
         return not self.expected or bool((self._of_nodes[nodes.start : nodes.stop] >= 0).any())
 
-    def take(self, group: Group, summary: Summary, heard: float, *, count: bool = True) -> Overlap | None:
+    def take(
+        self, group: Group, summary: Summary, heard: float, *, follows: int = 0, count: bool = True
+    ) -> Overlap | None:
         """Count the offsets of a summary. Return an overlap, with which it must not be folded, or None; see `fold`."""
         coverage = self._counted if count else self._rebuilding
-        found = coverage.take(group, summary)
-        if isinstance(found, Overlap) and (lost := coverage.lost_with(summary, found)) and count:
+        found = coverage.take(group, summary, follows)
+        lost = coverage.lost_with(summary, found) if isinstance(found, Overlap) else found
+        if isinstance(lost, Gap) and count:
             self._gaps.append((summary.partition, lost))
         return self._refused(found, heard)
 

@@ -19,6 +19,10 @@ COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
 MAX_RUNS = 4096
 """Larger numbers of runs are spread over several entries, so that no record grows without bound."""
 
+FOLLOWS = "follows"
+"""Header of a group's summary: the end of the offsets of the summary before it, by the same worker. A transaction
+without records of a group has no summary of it, so its offsets alone do not show a lost one."""
+
 Group = int | str
 """A number, a name, or the empty name if all records are one group."""
 

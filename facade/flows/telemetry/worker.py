@@ -1,8 +1,8 @@
 """The aggregate worker: consumes records of all windowed topics, and writes partials and offsets in one transaction.
 
-The worker keeps nothing between transactions. A record is in the partials of exactly the transaction that commits its
-offset, so totals stay exact over ``kill -9``, rebalances and broker restarts; see `facade.runtime.worker`. For the
-closing of windows see `facade.flows.telemetry.watermarks`.
+No result depends on what the worker remembers between transactions. A record is in the partials of exactly the
+transaction that commits its offset, so totals stay exact over ``kill -9``, rebalances and broker restarts; see
+`facade.runtime.worker`. For the closing of windows see `facade.flows.telemetry.watermarks`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from facade.clock import Clock
 from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
 from facade.codec.columns import Column, ColumnDecoder
 from facade.config import Settings
-from facade.flows.telemetry.partial import Summary, as_partials, split
+from facade.flows.telemetry.partial import FOLLOWS, Summary, as_partials, split
 from facade.flows.telemetry.plan import MICRO, Plan, plans
 from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.reduce import (
@@ -198,6 +198,10 @@ class TelemetryWorker(TransactionalWorker):
         """The last written watermarks, by topic and partition [Unix us]."""
         self._writing: dict[tuple[str, int], int] = {}
         """The watermarks of the open transaction."""
+        self._ended: dict[tuple[str, int, bytes | None], tuple[str, int]] = {}
+        """Log and end of the offsets of each group's last summary, by topic, partition and key."""
+        self._ending: dict[tuple[str, int, bytes | None], tuple[str, int]] = {}
+        """The same of the summaries in the open transaction."""
         self._closes_at, self._closes = 0, False
         """Brokers' time at which the next window ends [Unix us], and whether a commit would close a window."""
         self._ask_at, self._ask_after = 0.0, _ASK_AGAIN
@@ -326,7 +330,7 @@ class TelemetryWorker(TransactionalWorker):
                 mine[:] = [merge(mine)]
 
     def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
-        now = self._clock.monotonic()
+        now, self._ending = self._clock.monotonic(), {}
         for (topic, partition), offsets in ranges.items():
             place, stream = (topic, partition), self.streams[topic]
             found = self._frames.get(place, ())
@@ -334,8 +338,16 @@ class TelemetryWorker(TransactionalWorker):
                 continue
             self._told[place] = now
             for one in stream.summaries(self._name, partition, found, offsets):
-                yield self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
+                made = self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
+                yield made if isinstance(one.summary, RackSummary) else self._following(place, made, offsets)
         yield from self._new_watermarks(ranges)
+
+    def _following(self, place: tuple[str, int], summary: Record, offsets: OffsetRange) -> Record:
+        """Return the summary of a group with the end of the one before it, if this worker has written that."""
+        group = (*place, summary.key)
+        self._ending[group] = offsets.log, offsets.end
+        log, end = self._ended.get(group, ("", 0))
+        return summary if log != offsets.log else replace(summary, headers=((FOLLOWS, b"%d" % end),))
 
     def _new_watermarks(self, ranges: OffsetRanges) -> Iterator[Record]:
         self._writing = {}
@@ -360,6 +372,7 @@ class TelemetryWorker(TransactionalWorker):
     def _commit(self) -> None:
         super()._commit()
         self._watermarks |= self._writing
+        self._ended |= self._ending
         self._closes_at, self._closes = 0, False
 
     def _forget(self) -> None:
