@@ -261,7 +261,7 @@ def test_an_observation_runs_by_forms_and_another_is_aborted(open_page: Open) ->
         give(*step)
     expect(value(page, SUBARRAY, "scanID")).to_have_text("5")
     flow = open_page("flow/blocks")
-    for place, row in (("blocks", "pb-mvp01-20261121-00001"), ("reservations", "SKA001, SKA036, SKA063")):
+    for place, row in (("blocks", "pb-mvp01-20261121-00002"), ("reservations", "SKA001, SKA036, SKA063")):
         flow.goto(page.url.partition("#")[0] + f"#/flow/{place}")
         expect(flow.get_by_role("row").filter(has_text=row)).to_contain_text(TIME_IN_UTC)
         assert flow.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the table stays in its tile"

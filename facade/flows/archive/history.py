@@ -100,6 +100,11 @@ class _OfKey(NamedTuple):
     messages: npt.NDArray[np.object_]
     """None: it is undecodable."""
 
+    @property
+    def is_readable(self) -> npt.NDArray[np.bool_]:
+        """Return which of the records are decodable."""
+        return np.fromiter((one is not None for one in self.messages), np.bool_, len(self.messages))
+
     def chosen(self, rows: npt.NDArray[Any]) -> "_OfKey":
         """Return some of the records."""
         return _OfKey(*(column[rows] for column in self))
@@ -144,8 +149,7 @@ class HistoryArchive:
                 rows.append(one.chosen(taken[entry.partition].is_new(entry.log, one.offsets)))
                 taken[entry.partition].add(entry)
         every = _OfKey(*map(np.concatenate, zip(*rows, strict=True)))
-        is_readable = np.not_equal(every.messages, None).astype(np.bool_)
-        whole, unreadable = every.chosen(is_readable), every.times[~is_readable]
+        whole, unreadable = every.chosen(every.is_readable), every.times[~every.is_readable]
         order = np.lexsort((whole.offsets, whole.times))
         since, until = np.searchsorted(whole.times[order], (begin, end))
         chosen = order[max(since - 1, 0) : until]
@@ -173,7 +177,7 @@ class HistoryArchive:
         """Return the newest readable record of a key, if there is one."""
         _, rows = self._rows_of(name, key)
         is_of_time = (begin * 1000 <= rows.times) & (rows.times <= end * 1000)
-        found = np.flatnonzero(is_of_time & np.not_equal(rows.messages, None).astype(np.bool_))
+        found = np.flatnonzero(is_of_time & rows.is_readable)
         return {key: (int(rows.times[found[-1]]) // 1000, rows.messages[found[-1]])} if len(found) else {}
 
     # Files
