@@ -166,6 +166,7 @@ class _Pages:
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
             "waiting": asked(site.waiting, "device", about=str),
+            "nodes": asked(site.nodes),
             "schemas": asked(site.schemas, "family"),
             "read": asked(site.read, "device", "attribute"),
             "dead-letters": asked(site.dead_letters, "since", places=self._of_bus),

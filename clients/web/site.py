@@ -1,6 +1,7 @@
 """What the operator's page asks of one deployment beside events: its description, single answers, and actions."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -17,13 +18,16 @@ from clients.web.following import is_followed
 from facade.clock import Clock
 from facade.errors import ConfigError, InfraError
 from facade.flows.commands.outcomes import HELD
+from facade.flows.telemetry.plan import FIGURES
 from facade.icd.fields import Schema
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
 from facade.manifest import Manifest, manifests
 
 ALERTS: Final = "SdpAlerts"
+MASTER: Final = "SdpMaster"
 ADMIN_MODE: Final = "adminMode"
+NODE_FIGURES: Final = "nodeFigures"
 LONGEST_SHELF: Final = 7 * 86400.0
 _DECISIONS: Final = {"approve": "ApproveCommand", "withdraw": "WithdrawCommand"}
 _MOST_COMMANDS: Final = 200
@@ -140,6 +144,12 @@ class Site:
         self.require(device, attribute)
         found = self._asked(device).event(attribute)
         return {"value": exact(found.value), "quality": found.quality.value, "time": found.time}
+
+    def nodes(self) -> dict[str, list[float | None]]:
+        """Return the figures of all ingest nodes, each by the node's number: one read for any number of nodes."""
+        rows = self._only(MASTER).read(NODE_FIGURES)[NODE_FIGURES]
+        known = {} if rows is None else dict(zip((*FIGURES, "silence"), rows, strict=False))
+        return {name: [one if math.isfinite(one) else None for one in row] for name, row in known.items()}
 
     def dead_letters(self, since: str) -> Any:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""

@@ -132,6 +132,10 @@ def value(page: Page, device: str, attribute: str) -> Locator:
     return page.locator(f'[data-value="{device}/{attribute}"]').first
 
 
+def in_map(page: Page, node: int) -> Locator:
+    return page.locator(f'.map a[href="#/node/{node_device(node)}"]')
+
+
 def waiting(page: Page) -> Locator:
     return page.get_by_role("region", name="Commands that wait for a second person")
 
@@ -152,7 +156,15 @@ def test_the_overview_says_what_the_devices_say(open_page: Open, system: Deploym
     until(agrees, "the page says what the device says")
     expect(value(page, MASTER, "nodesExpected")).to_contain_text("4")
     expect(page.get_by_role("list", name="ingest-00").get_by_role("link")).to_have_count(4)
-    expect(page.locator(".map a.on")).not_to_have_count(0)
+    expect(in_map(page, 0)).to_have_class(re.compile("^on level[0-4]$"))
+    # The worst node by a figure, its level and the colour in the map.
+    silent = page.get_by_role("row").filter(has_text=f"Node {SILENT}")
+    page.get_by_role("button", name="Silence").click()
+    expect(page.locator(".worst tbody tr").first).to_contain_text(f"Node {SILENT}")
+    expect(silent.locator("td").last).to_have_class("number ALARM")
+    expect(in_map(page, 0)).to_have_attribute("aria-label", re.compile(r"^Node 0 \(.*\): ON, silence \d"))
+    page.get_by_role("button", name="Late heaps").click()
+    expect(page.locator(".worst tbody tr").first).to_contain_text(f"Node {LATE}")
     expect(value(page, SUBARRAY, "obsState")).to_have_text("EMPTY")
     # Two browsers agree.
     other = open_page("")
@@ -169,6 +181,38 @@ def stream_says(page: Page, values: dict[str, dict[str, list[Any]]], **more: Any
     page.add_init_script("delete window.SharedWorker")  # only what a tab asks itself can be answered here
     snapshot = {"time": time.time(), "values": values, "silent": {}, "away": "", "alerts": []} | more
     answered(page, "events", f"event: snapshot\ndata: {json.dumps(snapshot)}\n\n", "text/event-stream")
+
+
+def test_of_1500_nodes_the_worst_are_found_by_one_question(open_page: Open) -> None:
+    """No node is asked: SdpMaster has the figures of all."""
+    page = open_page("")
+    site = page.request.get("/api/site").json()
+    nodes = range(1500)
+    devices = {device: kind for device, kind in site["devices"].items() if kind != "SdpIngestNode"}
+    site["devices"] = devices | {node_device(node): "SdpIngestNode" for node in nodes}
+    site["instances"] |= {node_device(node): f"ingest-{node // 50:02d}" for node in nodes}
+    now = time.time()
+    values: dict[str, Any] = {node_device(node): {"State": ["ON", "VALID", now, ""]} for node in nodes}
+    values[MASTER] = {"nodesReporting": [1500, "VALID", now, ""]}
+    loss = [0.02 if node == 777 else 2e-4 if node == 1401 else 0.0 for node in nodes]
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("/api/")[2].partition("?")[0]))
+    stream_says(page, values)
+    answered(page, "api/site", json.dumps(site))
+    figures = {"packetLossFraction": loss, "latencyMean": [0.004] * 1499 + [0.7], "heapRate": [20.0] * 1500}
+    answered(page, "api/nodes", json.dumps(figures))
+    page.reload()
+    expect(page.locator(".worst tbody tr").first).to_contain_text(re.compile("Node 777.*2 %.*4.0 ms"))
+    expect(page.locator(".worst tbody tr").nth(1)).to_contain_text(re.compile("Node 1401.*0.02 %"))
+    expect(page.locator(".map a")).to_have_count(1500)
+    expect(in_map(page, 777)).to_have_class("on level4")
+    expect(in_map(page, 1401)).to_have_class("on level2")
+    page.get_by_role("button", name="Latency").click()
+    expect(page.locator(".worst tbody tr").first).to_contain_text(re.compile("Node 1499.*700 ms"))
+    expect(in_map(page, 1499)).to_have_class("on level3")
+    expect(in_map(page, 777)).to_have_class("on level0")
+    until(lambda: asked.count("nodes") > 1, "the figures are asked for again")
+    assert {"read", "follow"}.isdisjoint(asked)
 
 
 def test_text_of_the_bus_is_text_in_every_field(open_page: Open) -> None:
@@ -406,7 +450,7 @@ def test_the_six_questions_are_answered_in_three_clicks(open_page: Open, system:
     expect(well.get_by_role("listitem").filter(has_text=f"ingest/{LATE:04d}").first).to_be_visible()
 
     # Why is node 1 late?
-    Asking(page).click(page.locator(f'.map a[aria-label^="{node_device(LATE)}"]'))
+    Asking(page).click(in_map(page, LATE))
     expect(page.get_by_text("came too late for their window: they are in totals")).to_be_visible()
     expect(page.locator(f'[data-plot="{node_device(LATE)}/heapsLate"] .uplot')).to_be_visible()
 
@@ -436,7 +480,7 @@ def test_the_six_questions_are_answered_in_three_clicks(open_page: Open, system:
     expect(row).to_contain_text(f"process {os.getpid()}")
 
     # How was heapRate in the last hour?
-    Asking(page).click(page.locator(f'.map a[aria-label^="{node_device(0)}"]'))
+    Asking(page).click(in_map(page, 0))
     expect(page.locator(f'[data-plot="{node_device(0)}/heapRate"] .uplot')).to_have_accessible_name(
         re.compile("last hour")
     )
@@ -531,9 +575,9 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
     """Each process on the way of a value is stopped in turn: each tile that depends on it looks so, and comes back."""
     page = open_page("")
     rate = value(page, BUS, "ingestHeapsRate")
-    node = page.locator(f'.map a[aria-label^="{node_device(0)}"]')
+    node = in_map(page, 0)
     expect(rate).to_have_class(re.compile(r"\bvalid\b"))
-    expect(node).to_have_class("on")
+    expect(node).to_have_class(re.compile("^on "))
     server = system.processes["ingest-00"]
     server.send(signal.SIGSTOP)
     system.processes["aggregate-0"].kill()
@@ -546,7 +590,7 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
     expect(page.get_by_role("alert")).to_contain_text("does not answer since")
     database.send(signal.SIGCONT)
     expect(page.get_by_role("alert")).to_have_count(0)
-    expect(node).to_have_class("on")
+    expect(node).to_have_class(re.compile("^on "))
     expect(value(page, MASTER, "heapRate")).to_have_class(re.compile(r"\b(valid|warning)\b"))
     expect(rate).to_have_class(re.compile(r"\bvalid\b"))
     with system.broker.frozen():

@@ -44,6 +44,7 @@ class Asked(AskedDevice):
     error: Exception | None = None
     alarms: Sequence[dict[str, Any]] = ()
     commands: Sequence[dict[str, Any]] = ()
+    figures: Sequence[Sequence[float]] | None = None
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name = name
@@ -60,6 +61,10 @@ class Asked(AskedDevice):
 
     def event(self, attribute: str) -> DeviceEvent:
         return DeviceEvent(value=((1.0, math.nan),), quality=Quality.WARNING, time=5.0, received=5.0)
+
+    def read(self, *attributes: str) -> dict[str, Any]:
+        self.calls.append((self._name, "read", attributes))
+        return dict.fromkeys(attributes, self.figures)
 
     def write(self, attribute: str, value: Any) -> None:
         self.calls.append((self._name, attribute, value))
@@ -438,6 +443,18 @@ def test_what_contributors_read_stays_small() -> None:
     lines = {one.name: one.read_text().splitlines() for one in scripts}
     assert [name for name, some in lines.items() if len(some) > 300] == []
     assert [name for name, some in lines.items() if max(map(len, some)) > 140] == []
+
+
+def test_the_figures_of_all_nodes_are_one_read(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not known is null; SdpMaster may not have any yet."""
+    assert page.get("/api/nodes").json() == {}
+    monkeypatch.setattr(Asked, "figures", [[1.0, math.nan]] * 5)
+    monkeypatch.setattr(web_app, "_SHARED", 0.0)
+    until(lambda: page.get("/api/nodes").json(), "the answer is a new one")
+    found = page.get("/api/nodes").json()
+    names = ["heapRate", "packetLossFraction", "latencyMean", "heapsLate", "silence"]
+    assert found == {name: [1.0, None] for name in names}
+    assert set(Asked.calls) == {("mid-sdp/control/0", "read", ("nodeFigures",))}
 
 
 def test_a_redrive_names_its_letters(page: TestClient) -> None:

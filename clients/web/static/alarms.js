@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, entryLine, tile } from "./parts.js";
-import { act, ask, isCut, kindOf, now, onNews, only, store, utcDate } from "./store.js";
+import { act, ask, isCut, kindOf, now, onNews, only, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 
 const ROW = 30; // height [px], and share of the window that the list takes, as in style.css
@@ -168,9 +168,9 @@ function detail() {
   if (!alarm) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
   const condition = store.site.conditions[alarm.condition] ?? {};
   return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
-    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utcDate(alarm.raised_at)}
+    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utc(alarm.raised_at)}
     ${alarm.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
-    ${alarm.shelved_until ? html`<br>shelved until ${utcDate(alarm.shelved_until)}` : nothing}</p>
+    ${alarm.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
     <p class="said">${alarm.text}</p>${tools([alarm])}
     <h2>Response</h2><p>${condition.response ?? "This condition is not in the interface."}</p>
     ${condition.check ? html`<h2>How to find the cause</h2><p>${condition.check}</p>

@@ -9,11 +9,13 @@ import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
 import { approvals } from "./approvals.js";
 import { busPage, openBus } from "./bus.js";
 import { flowDevices, flowPage } from "./flow.js";
+import { nodesPage } from "./nodes.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
 import { subarrayPage } from "./subarray.js";
 
 const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
+  nodes: nodesPage,
   device: devicePage, flow: flowPage,
 };
 const OPENED = { alarms: openAlarm, bus: openBus }; // called once when the page is opened

@@ -1,13 +1,13 @@
 // Overview, ingest node, and any device.
 
-import { html, nothing, render } from "./vendor/lit-html.js";
-import { repeat } from "./vendor/directives/repeat.js";
+import { html, nothing } from "./vendor/lit-html.js";
 import { alarmLines, alarms, newestAlerts } from "./alarms.js";
 import { plotTiles } from "./flow.js";
+import { nodesTile } from "./nodes.js";
 import { attributeTable, cell, figures, labelled, tile } from "./parts.js";
 import { trend } from "./plots.js";
 import { adminMode, commandTiles } from "./subarray.js";
-import { devicesOf, follow, isCut, kindOf, look, only, store } from "./store.js";
+import { devicesOf, follow, kindOf, look, only, store } from "./store.js";
 
 const NEWEST = 3; // alerts, which come by the stream and wait for no list
 const MOST_DEVICES = 200; // of a flow, in the list
@@ -28,46 +28,18 @@ export function overviewPage() {
       <tbody>${subarrays.map((device) => html`<tr><th scope="row"><a href=${`#/subarray/${device}`}>${device.split("/").at(-1)}</a></th>
         <td>${cell(device, "obsState")}</td><td>${cell(device, "State")}</td><td>${cell(device, "healthState")}</td>
         <td>${cell(device, "scanID")}</td><td>${lastCommand(device)}</td></tr>`)}</tbody></table>`, "full")}
-    ${tile("Ingest nodes", html`${figures(master, TOTALS)}${nodeMap()}`, "full")}
+    ${nodesTile(figures(master, TOTALS))}
+    ${tile("Last hour of all nodes", html`<div class="trends">${TRENDS_OF_ALL.map((name) => trend(master, name))}</div>`, "full")}
     ${tile("Streams", streams(), "full")}`;
 }
 
+const TRENDS_OF_ALL = ["heapRate", "packetLossFraction", "latencyP99"];
 const TOTALS = ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99", "heapsLate"];
 
 function lastCommand(device) {
   const seen = look(device, "lastCommand");
   const [, ...words] = String(seen.value ?? "").split(" ");
   return seen.quality === "VALID" && words.length ? words.join(" ") : cell(device, "lastCommand");
-}
-
-// Drawn only when a node has changed: there may be 1,500 of them.
-const map = document.createElement("div");
-let drawn = null;
-let [turn, cut, of] = [-1, false, null];
-function nodeMap() {
-  if (turn === store.turn && cut === isCut() && of === store.site) return map;
-  [turn, cut, of] = [store.turn, isCut(), store.site];
-  const devices = devicesOf("SdpIngestNode");
-  const nodes = devices.map(nodeLook);
-  const key = nodes.map(({ name }) => name).join();
-  if (key !== drawn) {
-    drawn = key;
-    const racks = [...new Set(devices.map(rackOf))].sort();
-    render(racks.map((rack) => html`<ul class="map" aria-label=${rack} title=${rack}>${
-      repeat(nodes.filter(({ device }) => rackOf(device) === rack), ({ device }) => device, nodeLink)}</ul>`), map);
-  }
-  return map;
-}
-
-const rackOf = (device) => store.site.instances[device] ?? "";
-const nodeLink = ({ device, kind, name }) =>
-  html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
-
-function nodeLook(device) {
-  const seen = look(device, "State");
-  if (look(device, "heapRate").why === "no broker answers") Object.assign(seen, { quality: "INVALID", why: "no broker answers" });
-  const kind = seen.quality === "INVALID" ? "invalid" : String(seen.value).toLowerCase();
-  return { device, kind, name: `${device}: ${seen.quality === "INVALID" ? seen.why || "not valid" : seen.value}` };
 }
 
 const FIGURES = ["rate", "consumed", "used", "late", "suppressed", "dead_lettered", "lag", "lag_seconds", "balance"];
@@ -80,7 +52,7 @@ export function streams() {
   const all = new Set([...rows.values()].flatMap((row) => Object.keys(row)));
   const columns = FIGURES.filter((one) => all.has(one));
   return html`<table><caption class="hidden">Account of each stream</caption>
-    <thead><tr><th>Stream</th>${columns.map((one) => html`<th>${one.replaceAll("_", " ")}</th>`)}</tr></thead>
+    <thead><tr><th>Stream</th>${columns.map((one) => html`<th class="number">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${[...rows].map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
       ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false) : ""}</td>`)}</tr>`)}</tbody></table>`;
 }

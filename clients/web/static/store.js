@@ -61,8 +61,12 @@ export function marks() {
   return [store.site?.banner, said && `REPLAY: ${said.replace(/^\s*REPLAY\b\W*/, "")}`].filter(Boolean);
 }
 
-export const utc = (time) => (time ? new Date(time * 1000).toISOString().slice(11, 19) + " UTC" : "-");
-export const utcDate = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "-");
+// The one form of a time on this page; of the day of today, the time alone.
+export function utc(time) {
+  if (!time) return "–";
+  const [of, today] = [time, now()].map((one) => new Date(one * 1000).toISOString());
+  return `${of.slice(0, 10) === today.slice(0, 10) ? "" : `${of.slice(0, 10)} `}${of.slice(11, 19)} UTC`;
+}
 
 // Asked for each value that is drawn: the devices of a class are sorted once for each description of the site.
 let [sorted, sortedOf] = [new Map(), null];
