@@ -36,6 +36,9 @@ _LONGEST_RUN: Final = 30.0
 """Of a sub-command that reads the bus [s]."""
 _SPANS: Final = ("10m", "1h", "12h", "")
 """Ages of dead letters that the page offers; the last one is any age. Any number of people ask as few questions."""
+_ACT_SPANS: Final = ("10m", "1h", "12h", "7d")
+"""The same for what people did."""
+_MOST_ACTS: Final = 2000
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
 _OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
 _OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
@@ -150,6 +153,12 @@ class Site:
         rows = self._only(MASTER).read(NODE_FIGURES)[NODE_FIGURES]
         known = {} if rows is None else dict(zip((*FIGURES, "silence"), rows, strict=False))
         return {name: [one if math.isfinite(one) else None for one in row] for name, row in known.items()}
+
+    def acts(self, since: str) -> Any:
+        """Return what people did and were refused, the newest first, as `sdp-facade audit` lists it."""
+        if since not in _ACT_SPANS:
+            raise ConfigError(f"since: expected one of {', '.join(_ACT_SPANS)}, got {since!r:.50}")
+        return _sdp_facade("audit", "--since", since, "--limit", str(_MOST_ACTS))[::-1]
 
     def dead_letters(self, since: str) -> Any:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""

@@ -24,6 +24,8 @@ from clients.web.site import Site
 from facade.clock import SystemClock
 from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
+from facade.flows.overview.page_acts import act_record, page_entry
+from facade.messages import PageAct
 from facade.reading import Quality
 from tests.support.deployment import ICD
 from tests.support.waiting import HANG, until
@@ -76,13 +78,18 @@ def feed() -> Feed:
     return Feed(recorded, recorded, SystemClock())
 
 
+kept: list[PageAct] = []
+"""What the audit gets from the page."""
+
+
 @pytest.fixture
 def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     Asked.calls, Asked.error = [], None
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
     clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"])
+    kept.clear()
+    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"], keep=kept.append)
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
@@ -255,6 +262,20 @@ def test_each_act_is_a_line_of_the_log(
         f'act=command {eve} asked={{"device":"mid-sdp/subarray/01","command":"End"}} {given}',
         f"act=sign-out {eve} asked={{}} done: null",
     ]
+    # Of these, the audit gets what no device writes: a command has a record of its own, done or refused.
+    assert [(one.act, one.person, one.refused) for one in kept] == [
+        ("sign-in", "", True), ("command", "", True), ("sign-in", "eve", False), ("admin-mode", "eve", False),
+        ("sign-out", "eve", False),
+    ]  # fmt: skip
+    entries = [page_entry(act_record(one)) for one in kept]
+    assert [one and (one.act, one.kind, one.operator, one.client) for one in entries] == [
+        ("sign-in refused by the page", "refusal", "", "testclient"),
+        ("command refused by the page", "refusal", "", "testclient"),
+        ("sign-in at the page", "sign-in", "eve", "testclient"),
+        ("admin-mode at the page", "mode", "eve", "testclient"),
+        ("sign-out at the page", "sign-in", "eve", "testclient"),
+    ]
+    assert (kept[3].target, kept[1].text) == ("mid-sdp/control/0", NOBODY_HAS)
     assert not [token for token in TOKENS.split() if len(token) > 16 and token in caplog.text]
     assert "guessed-by" not in caplog.text
 

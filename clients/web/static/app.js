@@ -5,6 +5,7 @@ import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
 import { act, describe, devicesOf, isCut, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { isShared } from "./stream.js";
+import { actsPage, openActs } from "./acts.js";
 import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
 import { approvals } from "./approvals.js";
 import { busPage, openBus } from "./bus.js";
@@ -15,10 +16,9 @@ import { subarrayPage } from "./subarray.js";
 
 const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
-  nodes: nodesPage,
-  device: devicePage, flow: flowPage,
+  nodes: nodesPage, acts: actsPage, device: devicePage, flow: flowPage,
 };
-const OPENED = { alarms: openAlarm, bus: openBus }; // called once when the page is opened
+const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs }; // called once when the page is opened
 let shown = null;
 let scheduled = false;
 
@@ -62,7 +62,7 @@ function whole(page, what) {
       <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
-        ${link("bus", "Bus")}${link("devices", "Devices")}<a href="explore/">Explore</a></nav>
+        ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}<a href="explore/">Explore</a></nav>
       <span>${utc(now())}</span>
       ${soundButton()}
       <button @click=${theme} aria-label="Dark or light">◐</button>

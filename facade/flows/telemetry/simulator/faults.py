@@ -137,7 +137,8 @@ class Faults:
             raise ConfigError(f"chance_seconds: expected at least 0 s, got {self.chance_seconds}")
         if self.late + self.ahead > 1:
             raise ConfigError(f"late + ahead: expected at most 1, got {self.late + self.ahead}")
-        for one in (*self.silences, *self.skews, *self.losses):
+        of_nodes: tuple[Silence | Skew | Loss, ...] = (*self.silences, *self.skews, *self.losses)
+        for one in of_nodes:
             if one.node not in nodes:
                 raise ConfigError(
                     f"silence, skew, loss: expected a node from {nodes[0]} to {nodes[-1]}, got {one.node}"
