@@ -104,6 +104,8 @@ class FlowPage:
     """For an array: the attribute with the name or the frequency of each element."""
     waterfalls: tuple[str, ...] = ()
     """Spectra that the page also draws as waterfalls."""
+    each: tuple[str, ...] = ()
+    """Attributes of a table with a row for each device, above the values of one; none: no such table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -366,6 +366,7 @@ class _Journal:
             _LONGEST_NOTE,
             outcome,
         )
+        told = ", ".join(f"{name} {one}" for name, one in asked.items() if name != "device")
         is_trial = act == "redrive" and asked.get("put_back") is not True
         if isinstance(error, RequestRefused) or (act in page_acts.KEPT and not is_trial):
             self._keep(
@@ -374,7 +375,7 @@ class _Journal:
                     person=person.name[:_LONGEST_NAME],
                     address=address,
                     target=str(asked.get("device") or asked.get("source") or "")[:_LONGEST_NAME],
-                    text=(text if error is None and asked else str(error or ""))[:_LONGEST_NOTE],
+                    text=(told if error is None else str(error))[:_LONGEST_NOTE],
                     refused=error is not None,
                     time=round(self._clock.now() * 1e6),
                     origin=self._origin,

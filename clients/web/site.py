@@ -41,7 +41,7 @@ _ACT_SPANS: Final = ("10m", "1h", "12h", "7d")
 _MOST_ACTS: Final = 2000
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
 _OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
-_OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
+_OF_COMMAND: Final = ("description", "argument", "state", "obs_state", "overtakes")
 _OF_CONDITION: Final = ("label", "response", "description", "priority", "causes", "check", "ends")
 """Fields of the interface that the page needs as they are."""
 _Known = TypeVar("_Known")
@@ -89,7 +89,7 @@ class Site:
             "classes": list(flow.device_classes),
             "page": page
             and {"title": page.title, "attributes": page.attributes or own}
-            | {"over": page.over, "waterfalls": page.waterfalls},
+            | {"over": page.over, "waterfalls": page.waterfalls, "each": page.each},
         }
 
     def _class(self, kind: DeviceClass) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 // What people did and were refused: the list of `sdp-facade audit`, filtered by time, person, target and kind.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { tile } from "./parts.js";
+import { text, tile } from "./parts.js";
 import { ask, utc } from "./store.js";
 import { redraw } from "./app.js";
 
@@ -45,7 +45,7 @@ export function actsPage() {
       <label>Kind <select @change=${input("kind")}><option value="">all</option>${kinds.map((one) =>
         html`<option ?selected=${one === view.kind}>${one}</option>`)}</select></label>
       <button ?disabled=${view.busy} @click=${read}>Look again</button></div>
-    <p class="said ${view.said ? "wrong" : ""}" role="status">${view.busy ? "The log of acts is being read …" : view.said
+    <p class="said ${view.said ? "wrong" : ""}" role="status">${view.busy ? "Reading what people did …" : view.said
       || `${some.length} of ${all.length} in the last ${SPANS[view.since]}`}</p>
     <div class="scroll" tabindex="0" role="group" aria-label="What people did"><table>
       <thead><tr><th>Time</th><th>Person</th><th>What</th><th>On</th><th>Said</th></tr></thead>
@@ -54,10 +54,11 @@ export function actsPage() {
 }
 
 function row(one) {
+  const said = one.said && text(one.said);
   const wrong = one.kind === "refusal" || one.act.endsWith("refused") ? "ALARM" : "";
   return html`<tr title=${`rests on ${one.rests_on}`}><td class="short">${utc(one.time)}</td>
     <td>${one.operator || html`<span class="soft">no name</span>`}<br><small>${one.client}</small></td>
     <td class=${wrong}>${one.act}<br><small>${one.kind}</small></td><td>${one.target}</td>
-    <td class="wide">${one.said.length <= LONG ? one.said
-      : html`<details><summary>${one.said.slice(0, LONG)} …</summary>${one.said}</details>`}</td></tr>`;
+    <td class="wide">${said.length <= LONG ? said
+      : html`<details><summary>${said.slice(0, LONG)} …</summary>${said}</details>`}</td></tr>`;
 }

@@ -3,7 +3,7 @@
 import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
-import { act, describe, devicesOf, isCut, marks, now, onNews, only, start, store, utc } from "./store.js";
+import { act, describe, devicesOf, isCut, isDeployed, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { isShared } from "./stream.js";
 import { actsPage, openActs } from "./acts.js";
 import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
@@ -54,20 +54,21 @@ function link(page, title, what = "") {
 function whole(page, what) {
   const { site, me } = store;
   const since = store.lastTime ? ` since ${utc(store.lastTime)}` : "";
-  const flows = Object.entries(site?.flows ?? {}).filter(([, flow]) => flowDevices(flow).length);
+  const flows = Object.entries(site?.flows ?? {}).filter(([, flow]) => flowDevices(flow).some(isDeployed));
   const unacknowledged = cell(only("SdpAlerts"), "unacknowledgedCount", false);
   return html`
     <header>
       <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
-      <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
-        ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
-        ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
-        ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}<a href="explore/">Explore</a></nav>
-      <span>${utc(now())}</span>
+      <span class="clock">${utc(now())}</span>
       ${soundButton()}
       <button @click=${theme} aria-label="Dark or light">◐</button>
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
+      <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
+        ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
+        ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
+        ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
+        <a href="explore/#/browse/sdp:root">Explore</a></nav>
     </header>
     ${isShared ? nothing : html`<p><small>This browser opens a connection for each tab: six tabs at once get no answers.</small></p>`}
     ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page
@@ -89,6 +90,7 @@ function theme() {
   redraw();
 }
 
+const UNKNOWN_TOKEN = /^token:/;
 function signIn() {
   const dialog = document.createElement("dialog");
   const close = () => dialog.remove();
@@ -99,7 +101,7 @@ function signIn() {
       close();
       await describe();
     } catch (error) {
-      dialog.querySelector(".said").textContent = error.message;
+      dialog.querySelector(".said").textContent = error.message.replace(UNKNOWN_TOKEN, "This token is not known here:");
     }
   };
   render(html`<form @submit=${send}><h2>Sign in</h2>

@@ -4,12 +4,13 @@ import { html, nothing } from "./vendor/lit-html.js";
 import { alarmLines, alarms, newestAlerts } from "./alarms.js";
 import { plotTiles } from "./flow.js";
 import { nodesTile } from "./nodes.js";
-import { attributeTable, cell, figures, labelled, tile } from "./parts.js";
+import { attributeTable, cell, figures, folded, labelled, plain, tile } from "./parts.js";
 import { trend } from "./plots.js";
 import { adminMode, commandTiles } from "./subarray.js";
-import { devicesOf, follow, kindOf, look, only, store } from "./store.js";
+import { devicesOf, follow, isDeployed, kindOf, look, only, store } from "./store.js";
 
 const NEWEST = 3; // alerts, which come by the stream and wait for no list
+const NAMES = { alerts: "Alarms", commands: "Subarrays", overview: "SDP and its bus", telemetry: "Ingest nodes" };
 const MOST_DEVICES = 200; // of a flow, in the list
 
 export function overviewPage() {
@@ -34,7 +35,7 @@ export function overviewPage() {
 }
 
 const TRENDS_OF_ALL = ["heapRate", "packetLossFraction", "latencyP99"];
-const TOTALS = ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99", "heapsLate"];
+const TOTALS = ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99"];
 
 function lastCommand(device) {
   const seen = look(device, "lastCommand");
@@ -51,14 +52,19 @@ export function streams() {
     if (one.stream) rows.set(one.stream, { ...(rows.get(one.stream) ?? {}), [one.figure]: name });
   const all = new Set([...rows.values()].flatMap((row) => Object.keys(row)));
   const columns = FIGURES.filter((one) => all.has(one));
-  return html`<table><caption class="hidden">Account of each stream</caption>
+  // A stream of a part that is not deployed has never had an account.
+  const known = [...rows].filter(([, row]) => Object.values(row).some((name) => look(bus, name).value !== null));
+  const others = [...rows.keys()].filter((name) => !known.some(([stream]) => stream === name));
+  return html`<div class="scroll"><table><caption class="hidden">Account of each stream</caption>
     <thead><tr><th>Stream</th>${columns.map((one) => html`<th class="number">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
-    <tbody>${[...rows].map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
-      ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false) : ""}</td>`)}</tr>`)}</tbody></table>`;
+    <tbody>${known.map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
+      ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false) : ""}</td>`)}</tr>`)}</tbody></table></div>
+    ${others.length ? html`<p class="soft">Nobody accounts for ${others.join(", ")}: their parts are not deployed, or have never run.</p>`
+      : nothing}`;
 }
 
 export function statusTile(device, more = nothing, title = device) {
-  return tile(title, html`<p class="big">${cell(device, "State")}</p><p class="said">${look(device, "Status").value ?? ""}</p>${more}`,
+  return tile(title, html`<p class="big">${cell(device, "State")}</p><p class="said">${plain(look(device, "Status").value)}</p>${more}`,
     "full");
 }
 
@@ -69,16 +75,16 @@ export function nodePage(device) {
   const trends = TRENDS.filter((name) => name in (kindOf(device)?.attributes ?? {})).map((name) => trend(device, name));
   return html`${statusTile(device)}
     ${tile("Last hour", html`<div class="trends">${trends}</div>`, "full")}
-    ${tile("Attributes", attributeTable(device), "full")}`;
+    ${folded("All attributes", attributeTable(device))}`;
 }
 
 export function devicesPage() {
   const row = (device) => html`<tr><th scope="row"><a href=${`#/device/${device}`}>${device}</a></th>
     <td>${cell(device, "State")}</td></tr>`;
-  return html`${Object.entries(store.site.flows).map(([flow, { summary, classes }]) => {
-    const devices = classes.flatMap(devicesOf);
+  return html`${Object.entries(store.site.flows).map(([flow, { summary, classes, page }]) => {
+    const devices = classes.flatMap(devicesOf).filter(isDeployed);
     const more = devices.length - MOST_DEVICES;
-    return devices.length ? tile(flow, html`<p class="soft">${summary}</p>
+    return devices.length ? tile(page?.title ?? NAMES[flow] ?? flow, html`<p class="soft">${summary}</p>
       <table><tbody>${devices.slice(0, MOST_DEVICES).map(row)}</tbody></table>
       ${more > 0 ? html`<p>${more} more: see the map of the overview.</p>` : nothing}`) : nothing;
   })}`;
@@ -94,5 +100,5 @@ export function devicePage(device) {
   return html`${statusTile(device, html`<p class="soft">${kind.description}</p>${adminMode(device)}`)}
     ${Object.keys(kind.commands).length ? commandTiles(device) : nothing}
     ${plotTiles(device, page)}
-    ${tile("Attributes", attributeTable(device), "full")}`;
+    ${folded("All attributes", attributeTable(device))}`;
 }

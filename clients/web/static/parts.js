@@ -10,8 +10,19 @@ export function text(value, entry) {
   if (Array.isArray(value)) return value.length ? value.map((one) => text(one, entry)).join(", ") : "–";
   if (typeof value === "number") return number(value, entry?.format);
   if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name} ${text(one)}`).join(", ") || "–";
-  return value === "" ? "–" : plain(value);
+  if (value === "") return "–";
+  const content = /^[{[]|^null$/.test(value) ? parsed(value) : undefined;
+  return content === undefined ? plain(value) : isEmpty(content) ? "none" : text(content);
 }
+
+function parsed(value) {
+  try {
+    return JSON.parse(value);
+  } catch {
+    return undefined; // a text that only begins like JSON
+  }
+}
+const isEmpty = (content) => content === null || (typeof content === "object" && !Object.keys(content).length);
 
 // A text with its times in the one form of this page. All times of SDP are in UTC, also those that do not say so.
 export const plain = (said) => String(said ?? "").replace(TIMES, (_, time) => utc(Date.parse(`${time}Z`) / 1000));
@@ -39,8 +50,9 @@ export function quantity(value, entry, name = "") {
     const [scale, letter] = LARGE.find(([least]) => Math.abs(value) >= least) ?? LARGE.at(-1);
     return `${Number.isInteger(value / scale) ? value / scale : near(value / scale)} ${letter}${unit}`;
   }
+  const each = unit === "1/s" ? "/s" : unit;
   const rate = unit.endsWith("/s") && !Number.isInteger(value) ? grouped(near(value)) : number(value, format);
-  return unit ? `${rate}${unit.startsWith("/") ? "" : " "}${unit}` : rate;
+  return unit ? `${rate}${each.startsWith("/") ? "" : " "}${each}` : rate;
 }
 const near = (value) => value.toFixed(Math.abs(value) < 100 ? 1 : 0);
 
@@ -56,12 +68,12 @@ export function labelled(device, attribute) {
 }
 
 // A value whose quality is seen: by colour, by a mark, and in words for a screen reader.
-export function cell(device, attribute, unit = true) {
+export function cell(device, attribute, unit = true, marked = true) {
   const entry = kindOf(device)?.attributes[attribute];
   const seen = labelled(device, attribute);
   const shown = unit && typeof seen.value === "number" && !entry?.enum ? quantity(seen.value, entry, attribute) : seen.text;
   return html`<span class="value ${seen.quality.toLowerCase()} ${badge(seen)}" title=${origin(device, attribute, seen)}
-    data-value=${`${device}/${attribute}`}>${shown}${mark(seen)}</span>`;
+    data-value=${`${device}/${attribute}`}>${shown}${marked ? mark(seen) : nothing}</span>`;
 }
 
 // A state has its colour on every page: it can be told from afar.
@@ -83,14 +95,29 @@ const origin = (device, attribute, { value, quality, why, time }) =>
 const mark = ({ quality }) => (quality === "VALID" ? nothing
   : html`<span class="mark">${quality === "INVALID" ? " not valid" : ` ${quality.toLowerCase()}`}</span>`);
 
+// A tile that is opened by its title.
+export function folded(title, content) {
+  return html`<details class="tile full"><summary>${title}</summary>${content}</details>`;
+}
+
+// A text of the interface, with its `code`.
+export const coded = (said) => said.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
+
 export function tile(title, content, kind = "") {
   return html`<section class="tile ${kind}"><h2>${title}</h2>${content}</section>`;
 }
 
+// What many values have in common is said once: they are together, below their quality.
+const MANY = 4;
 export function figures(device, names, { limits = false } = {}) {
   const known = kindOf(device)?.attributes ?? {};
-  return html`<dl class="figures">${names.map((name) => html`<div><dt>${known[name]?.label ?? name}</dt>
-    <dd>${cell(device, name)} ${limits ? limitsOf(known[name], name) : nothing}</dd></div>`)}</dl>`;
+  const of = Map.groupBy(names, (name) => look(device, name).quality);
+  const alike = [...of].filter(([quality, some]) => quality !== "VALID" && some.length >= MANY);
+  const others = names.filter((name) => !alike.some(([, some]) => some.includes(name)));
+  const list = (some, marked) => html`<dl class="figures">${some.map((name) => html`<div><dt>${known[name]?.label ?? name}</dt>
+    <dd>${cell(device, name, true, marked)} ${limits ? limitsOf(known[name], name) : nothing}</dd></div>`)}</dl>`;
+  return html`${alike.map(([quality, some]) => html`<p class="alike">${quality === "INVALID" ? "Not valid" : `Quality ${quality}`}:</p>
+    ${list(some, false)}`)}${alike.length && others.length ? html`<p class="alike">Others:</p>` : nothing}${list(others, true)}`;
 }
 
 function limitsOf(entry, name) {
@@ -115,7 +142,7 @@ export function attributeTable(device, names) {
 
 export function entryLine(entry, of = true) {
   const what = entry.alert ?? entry.action ?? {};
-  return html`<td>${utc(entry.time)}</td><td>${entry.alert ? what.severity : what.action}</td>
+  return html`<td class="short">${utc(entry.time)}</td><td>${entry.alert ? what.severity : what.action}</td>
     ${of ? html`<td>${what.condition} <small>${what.source}</small></td>` : nothing}
     <td>${entry.alert ? `${what.state}: ${plain(what.text)}` : `${what.operator ?? ""}${what.comment ? `: ${what.comment}` : ""}`}</td>`;
 }

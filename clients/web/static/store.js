@@ -78,17 +78,23 @@ export function devicesOf(kind) {
   }
   return sorted.get(kind);
 }
+// Whether a device is of this deployment: all are registered, also those of parts that are left out. While SdpMaster does
+// not say which servers it expects, all are.
+export function isDeployed(device) {
+  const expected = store.values.get(`${only("SdpMaster")}/deviceServers`)?.[0];
+  return !expected?.length || expected.includes(store.site.instances[device]);
+}
 export const only = (kind) => devicesOf(kind)[0] ?? "";
 export const kindOf = (device) => store.site?.classes[store.site.devices[device]];
 
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(parameters).toString();
   const signal = AbortSignal.timeout(ANSWERS_MS); // a server that stands still would be waited for minutes
-  return answer(await fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
+  return answer(fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
 }
 
 export async function act(path, body) {
-  return answer(await fetch(new URL(`api/${path}`, BASE), {
+  return answer(fetch(new URL(`api/${path}`, BASE), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   }));
 }
@@ -103,7 +109,8 @@ export function follow(device) {
   }
 }
 
-async function answer(response) {
+async function answer(asked) {
+  const response = await asked.catch(() => { throw new Error("the server of this page does not answer"); });
   const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
   if (!response.ok) throw new Error(content?.error ?? response.statusText);
   return content;
