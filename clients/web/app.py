@@ -34,7 +34,7 @@ from clients.web.doors import (
     is_own_origin,
     network,
 )
-from clients.web.feed import Feed, Points
+from clients.web.feed import HOUR, SPANS, Feed, Points
 from clients.web.site import Site
 from facade.clock import Clock, SystemClock
 from facade.errors import CommandRefused, FacadeError, InfraError
@@ -80,7 +80,7 @@ def make_app(
     hosts: Sequence[str],
     follow: Callable[[str], None] = lambda device: None,
     problem: Callable[[], str] = lambda: "",
-    before: Callable[[str, str, float], Points] = lambda device, attribute, time: ([], []),
+    before: Callable[[str, str, float, float], Points] = lambda device, attribute, time, span: ([], []),
     keep: Callable[[PageAct], None] = lambda act: None,
     clock: Clock | None = None,
 ) -> Starlette:
@@ -130,7 +130,7 @@ class _Pages:
         doors: Doors,
         follow: Callable[[str], None],
         problem: Callable[[], str],
-        before: Callable[[str, str, float], Points],
+        before: Callable[[str, str, float, float], Points],
         journal: "_Journal",
     ) -> None:
         self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
@@ -173,7 +173,7 @@ class _Pages:
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
             "me": self._me,
             "follow": asked(self._follow, "device"),
-            "trend": asked(self._trend, "device", "attribute"),
+            "trend": asked(self._trend, "device", "attribute", "hours"),
             "alarms": asked(site.alarms, about=lambda: site.alerts_device),
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
@@ -240,10 +240,13 @@ class _Pages:
 
         return answer
 
-    def _trend(self, device: str, attribute: str) -> Points:
+    def _trend(self, device: str, attribute: str, hours: str) -> Points:
         self._site.require(device, attribute)
-        times, values = self._feed.trend(device, attribute)
-        earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf)
+        spans = {f"{span / HOUR:g}": span for span in SPANS} | {"": HOUR}
+        if (span := spans.get(hours)) is None:
+            raise ValueError(f"hours: expected one of {', '.join(filter(None, spans))}, got {hours!r:.50}")
+        times, values = self._feed.trend(device, attribute, span)
+        earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf, span)
         return earlier + times, earlier_values + values
 
     async def _check(self, request: Request) -> Response:

@@ -85,7 +85,7 @@ def web(
     from clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from clients.web.app import make_app
     from clients.web.doors import Doors, TokenFile, read_tokens
-    from clients.web.feed import Feed
+    from clients.web.feed import KEPT_ALERTS, Feed
     from clients.web.following import Following
     from clients.web.site import ALERTS, Site
 
@@ -135,7 +135,9 @@ def web(
     if not doors.anybody_may_act:
         say("read-only, as there are no tokens; see --tokens")
     following.start()
-    alerts = AlertSubscription(f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert)
+    alerts = AlertSubscription(
+        f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert, recent=KEPT_ALERTS
+    )
     with closing(following), closing(alerts):
         server.run(sockets)
 

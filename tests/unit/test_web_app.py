@@ -466,6 +466,13 @@ def test_what_contributors_read_stays_small() -> None:
     assert [name for name, some in lines.items() if max(map(len, some)) > 140] == []
 
 
+def test_a_trend_is_of_an_hour_or_of_a_shift(page: TestClient) -> None:
+    asked = {"device": "mid-sdp/control/0", "attribute": "latencyP99"}
+    for hours in ({}, {"hours": "1"}, {"hours": "12"}):
+        assert page.get("/api/trend", params=asked | hours).json() == [[], []]
+    assert "expected one of 1, 12" in page.get("/api/trend", params=asked | {"hours": "24"}).json()["error"]
+
+
 def test_the_figures_of_all_nodes_are_one_read(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is not known is null; SdpMaster may not have any yet."""
     assert page.get("/api/nodes").json() == {}

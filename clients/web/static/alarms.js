@@ -133,7 +133,7 @@ export function alarmsPage() {
 // From the stream itself, before the list is read again.
 export function newestAlerts(most) {
   const lines = store.alerts.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
-  return lines.length ? html`<table><tbody>${lines}</tbody></table>` : html`<p>None.</p>`;
+  return lines.length ? html`<table><tbody>${lines}</tbody></table>` : html`<p>None: the log of alerts is empty.</p>`;
 }
 
 function filter(event) {

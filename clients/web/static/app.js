@@ -64,7 +64,8 @@ function whole(page, what) {
       <button @click=${theme} aria-label="Dark or light">◐</button>
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
-      <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
+      <nav aria-label="Pages">${link("", "Overview")}${
+        link("alarms", html`<span title="and how many of them nobody has acknowledged">Alarms ${unacknowledged}</span>`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
         ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}

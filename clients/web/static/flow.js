@@ -3,7 +3,7 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { age, cell, figures, labelled, sourceOf, text, tile } from "./parts.js";
-import { image, spectrum, trend, waterfall } from "./plots.js";
+import { image, spans, spectrum, trend, waterfall } from "./plots.js";
 import { devicesOf, follow, kindOf, look, now, store } from "./store.js";
 import { statusTile } from "./pages.js";
 
@@ -73,6 +73,10 @@ function chosen(device, { attributes, over }) {
   return (fits) => attributes[kind].filter((name) => known[name] && !axes.has(name) && fits(known[name]));
 }
 
+export function trendTile(title, device, names) {
+  return tile(title, html`${spans()}<div class="trends">${names.map((name) => trend(device, name))}</div>`, "full");
+}
+
 export function plotTiles(device, page) {
   const { over, waterfalls } = page;
   const some = chosen(device, page);
@@ -81,7 +85,7 @@ export function plotTiles(device, page) {
   const images = some((one) => one.height);
   const falls = some((one) => isNumbers(one)).filter((name) => waterfalls.includes(name));
   const drawn = (title, content) => (content.length ? tile(title, html`<div class="trends">${content}</div>`, "full") : nothing);
-  return html`${drawn("Last hour", trends.map((name) => trend(device, name)))}
+  return html`${trends.length ? trendTile("Trends", device, trends) : nothing}
     ${drawn("Spectra", plots.map((name) => spectrum(device, name, over[name])))}
     ${drawn("Images", [...images.map((name) => image(device, name, over[name])),
       ...falls.map((name) => waterfall(device, name, over[name]))])}`;

@@ -2,10 +2,9 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { alarmLines, alarms, newestAlerts } from "./alarms.js";
-import { plotTiles } from "./flow.js";
+import { plotTiles, trendTile } from "./flow.js";
 import { nodesTile } from "./nodes.js";
 import { attributeTable, cell, figures, folded, labelled, plain, tile } from "./parts.js";
-import { trend } from "./plots.js";
 import { adminMode, commandTiles } from "./subarray.js";
 import { devicesOf, follow, isDeployed, kindOf, look, only, store } from "./store.js";
 
@@ -30,7 +29,7 @@ export function overviewPage() {
         <td>${cell(device, "obsState")}</td><td>${cell(device, "State")}</td><td>${cell(device, "healthState")}</td>
         <td>${cell(device, "scanID")}</td><td>${lastCommand(device)}</td></tr>`)}</tbody></table>`, "full")}
     ${nodesTile(figures(master, TOTALS))}
-    ${tile("Last hour of all nodes", html`<div class="trends">${TRENDS_OF_ALL.map((name) => trend(master, name))}</div>`, "full")}
+    ${trendTile("All nodes together", master, TRENDS_OF_ALL)}
     ${tile("Streams", streams(), "full")}`;
 }
 
@@ -72,9 +71,9 @@ const TRENDS = ["heapRate", "latencyP99", "packetsLost", "heapsLate", "flaggedFr
 
 export function nodePage(device) {
   follow(device);
-  const trends = TRENDS.filter((name) => name in (kindOf(device)?.attributes ?? {})).map((name) => trend(device, name));
+  const trends = TRENDS.filter((name) => name in (kindOf(device)?.attributes ?? {}));
   return html`${statusTile(device)}
-    ${tile("Last hour", html`<div class="trends">${trends}</div>`, "full")}
+    ${trendTile("Trends", device, trends)}
     ${folded("All attributes", attributeTable(device))}`;
 }
 
