@@ -82,7 +82,6 @@ def make_app(
     problem: Callable[[], str] = lambda: "",
     before: Callable[[str, str, float, float], Points] = lambda device, attribute, time, span: ([], []),
     keep: Callable[[PageAct], None] = lambda act: None,
-    clock: Clock | None = None,
 ) -> Starlette:
     """Make the web application.
 
@@ -99,7 +98,7 @@ def make_app(
     keep
         Called with each act that no record of another program has with its person; without waiting for anything.
     """
-    pages = _Pages(feed, site, doors, follow, problem, before, _Journal(keep, clock or SystemClock()))
+    pages = _Pages(feed, site, doors, follow, problem, before, _Journal(keep, SystemClock()))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -185,7 +185,7 @@ function detail() {
     <h2>Response</h2><p>${coded(condition.response ?? "This condition is not in the interface.")}</p>
     ${condition.check ? html`<h2>How to find the cause</h2><p>${coded(condition.check)}</p>
       <ul class="steps">${condition.causes.map((one) => html`<li>${coded(one)}</li>`)}</ul>` : nothing}
-    ${condition.ends ? html`<p class="soft">${condition.ends}</p>` : nothing}
+    ${condition.ends ? html`<p class="soft">${coded(condition.ends)}</p>` : nothing}
     <h2>History</h2><table><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }
 

@@ -440,7 +440,7 @@ class TelemetryHealth(HealthSource):
 
     def _figures(self, ledger: WindowLedger) -> Image:
         """Return a row for each of `FIGURES`, and one for the silence [s]; columns are the numbers of the groups."""
-        counted = self._counted.get(ledger.plan.topic, ())
+        counted = self._counted.get(ledger.plan.topic, deque())
         own = next((one for one in self._classes.values() if one.state_source == ledger.plan.topic), None)
         if len(counted) < 2 or own is None:
             return ()
