@@ -8,6 +8,7 @@ import { ask, devicesOf, isCut, kindOf, look, only, store } from "./store.js";
 import { redraw } from "./app.js";
 
 const REFRESH_MS = 2000;
+const NOT_CURRENT = "No node has a current figure: no node sends, or the workers are behind (see Streams).";
 const WORST = 5; // nodes in the overview
 const MOST = 100; // in the list of all nodes
 const [WARNING, ALARM] = [3, 4]; // levels
@@ -43,9 +44,9 @@ async function refresh() {
   redraw();
 }
 
-// The figures of now; none if they are not current.
+// The figures of now; none if they are not current: a worker that is behind is no fault of the nodes.
 function figures() {
-  const { quality } = look(only("SdpMaster"), "nodesReporting");
+  const { quality } = look(only("SdpMaster"), "heapRate");
   return view.error || quality === "INVALID" ? {} : view.all;
 }
 
@@ -82,7 +83,7 @@ function ranked() {
 function worst(most) {
   const all = figures();
   const names = Object.keys(FIGURES).filter((name) => all[name]);
-  if (!names.length) return html`<p>${view.error || "The figures of the nodes are not known at the moment."}</p>`;
+  if (!names.length) return html`<p>${view.error || NOT_CURRENT}</p>`;
   const bounds = Object.fromEntries(names.map((name) => [name, boundsOf(name, all[name])]));
   const level = (name, value) => (isKnown(value) ? ["", "", "", "WARNING", "ALARM"][levelOf(name, value, bounds[name])] : "");
   const head = (name) => html`<th class="number" aria-sort=${view.figure === name ? "descending" : nothing}>
@@ -148,7 +149,7 @@ function nodeLook(device, value, bounds) {
 export function nodesTile(head) {
   refresh();
   return tile("Ingest nodes", html`${head}
-    <div class="beside"><div>${sourceOf(only("SdpMaster"), "nodesReporting", worst(WORST))}
+    <div class="beside"><div>${sourceOf(only("SdpMaster"), "heapRate", worst(WORST))}
       <p><a href="#/nodes">All nodes</a></p></div>
       <div><h3>Each node, coloured by ${FIGURES[view.figure].title.toLowerCase()}</h3>${nodeMap()}${scale()}</div></div>`, "full");
 }

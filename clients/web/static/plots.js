@@ -106,10 +106,11 @@ const namesOfLimits = (limits) => (plot) => {
   const { ctx, bbox } = plot;
   ctx.save();
   ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--alarm").trim();
+  [ctx.textAlign, ctx.textBaseline] = ["left", "bottom"];
   ctx.font = `${11 * devicePixelRatio}px sans-serif`;
   for (const { value, title } of limits) {
     const y = plot.valToPos(value, "y", true);
-    if (y > bbox.top && y < bbox.top + bbox.height) ctx.fillText(title, bbox.left + 4 * devicePixelRatio, y - 3 * devicePixelRatio);
+    if (y > bbox.top && y < bbox.top + bbox.height) ctx.fillText(title, bbox.left + 4 * devicePixelRatio, y - 2 * devicePixelRatio);
   }
   ctx.restore();
 };
