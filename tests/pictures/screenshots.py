@@ -1,4 +1,4 @@
-"""``python -m tests.pictures.screenshots [PICTURE ...] [OPTION OF demo ...]``: start a demo, and take the pictures of what it shows.
+"""``python -m tests.pictures.screenshots [PICTURE ...] [OPTION OF demo ...]``: take the pictures of what a demo shows.
 
 Each picture is what a command of the page printed on a terminal of a fixed width.
 """
