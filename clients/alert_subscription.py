@@ -43,6 +43,8 @@ class AlertSubscription:
         Called with each entry, in a thread of its own. The device keeps the newest 100,000 entries for a slow one.
     start
         Number of the last entry that is already known; 0 for all, None for new ones only.
+    recent
+        Without a start: how many of the entries before are given as well, the newest ones.
     on_lost
         Called with a text about entries that can no longer be delivered, selected or not. By default it is logged.
     only
@@ -55,10 +57,12 @@ class AlertSubscription:
         on_entry: Callable[[FollowedAlert], None],
         *,
         start: int | None = None,
+        recent: int = 0,
         on_lost: Callable[[str], None] = _log.error,
         only: AlertFilter | None = None,
     ) -> None:
         self._device, self._on_entry, self._on_lost = device_name, on_entry, on_lost
+        self._recent = recent
         self._only = only or AlertFilter()
         self.place = start
         """Number of the newest entry that was handled: the `start` after a restart; None if unknown."""
@@ -128,8 +132,9 @@ class AlertSubscription:
                 if self.follower is None:
                     if text := self._ask(_NEWEST):
                         page = msgspec.json.decode(text, type=Page)
-                        self.follower = Follower(page.newest, numbering=page.numbering)
-                        self.place = page.newest
+                        self.place = max(page.newest - self._recent, 0)
+                        self.follower = Follower(self.place, numbering=page.numbering)
+                        self.follower.announce(page.newest)
                     continue
                 try:
                     self._give(self.follower, self.follower.take(self._events.get(timeout=_IDLE)))

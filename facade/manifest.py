@@ -84,7 +84,13 @@ class AuditEntry(NamedTuple):
     operator: str
     """Name stated by the caller, unchecked; empty: none."""
     said: str = ""
-    """Comment of the operator, or the reason of the refusal."""
+    """Comment of the operator, argument of the command, or reason of the refusal."""
+    kind: str = ""
+    """One of `AUDIT_KINDS`."""
+
+
+AUDIT_KINDS = ("command", "approval", "refusal", "order", "alarm", "mode", "redrive", "sign-in")
+"""Kinds of audit entries; an approval is anything that is said about a command that waits for a second person."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +104,8 @@ class FlowPage:
     """For an array: the attribute with the name or the frequency of each element."""
     waterfalls: tuple[str, ...] = ()
     """Spectra that the page also draws as waterfalls."""
+    each: tuple[str, ...] = ()
+    """Attributes of a table with a row for each device, above the values of one; none: no such table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -394,6 +394,19 @@ class MirrorRule(Message, frozen=True, kw_only=True, tag_field="schema", tag="mi
     time: Natural
     origin: Annotated[str, Meta(max_length=200)]
 
+
+class PageAct(Message, frozen=True, kw_only=True, tag_field="schema", tag="page-act/1"):
+    """Act at the operator's page; the wire form is ``page-act.schema.json``."""
+
+    act: Annotated[str, Meta(min_length=1, max_length=40)]
+    person: Annotated[str, Meta(max_length=200)] = ""
+    address: Annotated[str, Meta(max_length=200)] = ""
+    target: Annotated[str, Meta(max_length=200)] = ""
+    text: Annotated[str, Meta(max_length=300)] = ""
+    refused: bool = False
+    time: Natural
+    origin: Annotated[str, Meta(max_length=200)]
+
 ProcessingBlockKind = Literal["realtime", "batch"]
 
 ProcessingBlockState = Literal["STARTING", "WAITING", "RUNNING", "FINISHED", "FAILED"]

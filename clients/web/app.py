@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import math
+import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
@@ -32,10 +34,13 @@ from clients.web.doors import (
     is_own_origin,
     network,
 )
-from clients.web.feed import Feed, Points
+from clients.web.feed import HOUR, SPANS, Feed, Points
 from clients.web.site import Site
+from facade.clock import Clock, SystemClock
 from facade.errors import CommandRefused, FacadeError, InfraError
 from facade.flows.commands.arguments import mistakes
+from facade.flows.overview import page_acts
+from facade.messages import PageAct
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +52,8 @@ _LONGEST_CHECK: Final = 30.0
 """Of an argument, with the start of the process that checks it [s]."""
 _LONGEST_NOTE: Final = 300
 """Of what was asked, and of what became of it, in a line of the log [characters]."""
+_LONGEST_NAME: Final = 200
+"""Of a person, a device or an alarm, for the audit [characters]."""
 _MOST_CALLS: Final = 9
 """Calls for each place, of which it does one and the others wait."""
 _SHARED: Final = 0.5
@@ -73,7 +80,8 @@ def make_app(
     hosts: Sequence[str],
     follow: Callable[[str], None] = lambda device: None,
     problem: Callable[[], str] = lambda: "",
-    before: Callable[[str, str, float], Points] = lambda device, attribute, time: ([], []),
+    before: Callable[[str, str, float, float], Points] = lambda device, attribute, time, span: ([], []),
+    keep: Callable[[PageAct], None] = lambda act: None,
 ) -> Starlette:
     """Make the web application.
 
@@ -87,8 +95,10 @@ def make_app(
         Says why the list of devices may be old; empty text: it is not.
     before
         Gives what a scalar showed before a time, as of `clients.web.past.ArchivedTrends.before`.
+    keep
+        Called with each act that no record of another program has with its person; without waiting for anything.
     """
-    pages = _Pages(feed, site, doors, follow, problem, before)
+    pages = _Pages(feed, site, doors, follow, problem, before, _Journal(keep, SystemClock()))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -119,9 +129,10 @@ class _Pages:
         doors: Doors,
         follow: Callable[[str], None],
         problem: Callable[[], str],
-        before: Callable[[str, str, float], Points],
+        before: Callable[[str, str, float, float], Points],
+        journal: "_Journal",
     ) -> None:
-        self._feed, self._site, self._doors = feed, site, doors
+        self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
         self._follow, self._problem, self._before = follow, problem, before
         self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
         self._checks = CapacityLimiter(1)
@@ -161,13 +172,15 @@ class _Pages:
             "site": asked(lambda: {**site.description(), "problem": self._problem()}),
             "me": self._me,
             "follow": asked(self._follow, "device"),
-            "trend": asked(self._trend, "device", "attribute"),
+            "trend": asked(self._trend, "device", "attribute", "hours"),
             "alarms": asked(site.alarms, about=lambda: site.alerts_device),
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
             "waiting": asked(site.waiting, "device", about=str),
+            "nodes": asked(site.nodes),
             "schemas": asked(site.schemas, "family"),
             "read": asked(site.read, "device", "attribute"),
+            "acts": asked(site.acts, "since", places=self._of_bus),
             "dead-letters": asked(site.dead_letters, "since", places=self._of_bus),
             "dead-letter": asked(site.dead_letter, "letter", places=self._of_bus),
         }
@@ -219,17 +232,20 @@ class _Pages:
             except Exception as error:
                 if not request.state.person.name:
                     self._doors.refusals.count(_address(request))
-                _note(request, logging.WARNING, f"refused: {error}")
+                self._journal.note(request, error)
                 raise
-            _note(request, logging.INFO, f"done: {bytes(given.body).decode()}")
+            self._journal.note(request, None, bytes(given.body).decode())
             return given
 
         return answer
 
-    def _trend(self, device: str, attribute: str) -> Points:
+    def _trend(self, device: str, attribute: str, hours: str) -> Points:
         self._site.require(device, attribute)
-        times, values = self._feed.trend(device, attribute)
-        earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf)
+        spans = {f"{span / HOUR:g}": span for span in SPANS} | {"": HOUR}
+        if (span := spans.get(hours)) is None:
+            raise ValueError(f"hours: expected one of {', '.join(filter(None, spans))}, got {hours!r:.50}")
+        times, values = self._feed.trend(device, attribute, span)
+        earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf, span)
         return earlier + times, earlier_values + values
 
     async def _check(self, request: Request) -> Response:
@@ -327,21 +343,46 @@ def _address(request: Request) -> str:
     return network(request.client.host) if request.client else ""
 
 
-def _note(request: Request, level: int, outcome: str) -> None:
-    person: Person = request.state.person
-    asked = {name: one for name, one in request.state.asked.items() if name != "argument"}
-    _log.log(
-        level,
-        "act=%s name=%r role=%s address=%s asked=%.*s %.*s",
-        request.url.path.rpartition("/")[2],
-        person.name,
-        person.role.name.lower() if person.name else "none",
-        request.client.host if request.client else "",
-        _LONGEST_NOTE,
-        _encode(asked).decode(),
-        _LONGEST_NOTE,
-        outcome,
-    )
+class _Journal:
+    """Notes who asked for what from where, and what became of it: in the log, and for the audit."""
+
+    def __init__(self, keep: Callable[[PageAct], None], clock: Clock) -> None:
+        self._keep, self._clock = keep, clock
+        self._origin = f"{socket.gethostname()}, process {os.getpid()}"
+
+    def note(self, request: Request, error: Exception | None, answer: str = "") -> None:
+        """Note an act, with the error if it was refused."""
+        person: Person = request.state.person
+        act, address = request.url.path.rpartition("/")[2], request.client.host if request.client else ""
+        asked = {name: one for name, one in request.state.asked.items() if name != "argument"}
+        text = _encode(asked).decode()[:_LONGEST_NOTE]
+        outcome = f"done: {answer}" if error is None else f"refused: {error}"
+        _log.log(
+            logging.INFO if error is None else logging.WARNING,
+            "act=%s name=%r role=%s address=%s asked=%s %.*s",
+            act,
+            person.name,
+            person.role.name.lower() if person.name else "none",
+            address,
+            text,
+            _LONGEST_NOTE,
+            outcome,
+        )
+        told = ", ".join(f"{name} {one}" for name, one in asked.items() if name != "device")
+        is_trial = act == "redrive" and asked.get("put_back") is not True
+        if isinstance(error, RequestRefused) or (act in page_acts.KEPT and not is_trial):
+            self._keep(
+                PageAct(
+                    act=act,
+                    person=person.name[:_LONGEST_NAME],
+                    address=address,
+                    target=str(asked.get("device") or asked.get("source") or "")[:_LONGEST_NAME],
+                    text=(told if error is None else str(error))[:_LONGEST_NOTE],
+                    refused=error is not None,
+                    time=round(self._clock.now() * 1e6),
+                    origin=self._origin,
+                )
+            )
 
 
 class _Places:

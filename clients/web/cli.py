@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,13 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clients.web import how_to_install
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
 from facade.cli.tango_host import TangoHost, require_tango_database
 from facade.clock import Clock, SystemClock
+from facade.config import load_client_settings
 from facade.console import say
 from facade.errors import ConfigError
 from facade.exports.tango_db import SERVER
+from facade.flows.overview.page_acts import act_record
 from facade.icd.load import load
 from facade.logs import start_logging
+from facade.messages import PageAct
 
 if TYPE_CHECKING:
     from clients.web.past import ArchivedTrends
@@ -79,7 +85,7 @@ def web(
     from clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from clients.web.app import make_app
     from clients.web.doors import Doors, TokenFile, read_tokens
-    from clients.web.feed import Feed
+    from clients.web.feed import KEPT_ALERTS, Feed
     from clients.web.following import Following
     from clients.web.site import ALERTS, Site
 
@@ -104,6 +110,7 @@ def web(
         hosts=[*LOCAL, host, *(name or ())],
         follow=following.ask,
         problem=lambda: following.problem,
+        keep=_kept(clock),
         **({"before": _past(archive, clock).before} if archive else {}),
     )
     config = uvicorn.Config(
@@ -128,7 +135,9 @@ def web(
     if not doors.anybody_may_act:
         say("read-only, as there are no tokens; see --tokens")
     following.start()
-    alerts = AlertSubscription(f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert)
+    alerts = AlertSubscription(
+        f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert, recent=KEPT_ALERTS
+    )
     with closing(following), closing(alerts):
         server.run(sockets)
 
@@ -138,6 +147,17 @@ def _network(text: str) -> str:
         return str(ipaddress.ip_network(text))
     except ValueError as error:
         raise ConfigError(f"--proxy: expected an address or a network such as 192.0.2.0/28, got {error}") from error
+
+
+def _kept(clock: Clock) -> Callable[[PageAct], None]:
+    """Return what writes acts for the audit; without the settings of a broker, the log alone has them."""
+    try:
+        settings = load_client_settings()
+    except ConfigError as error:
+        say(f"who signs in is in the log only, not in `sdp-facade audit`: {error}")
+        return lambda act: None
+    writer = KafkaBus(Connection(settings, clock=clock), client="web").writer()
+    return lambda act: writer.send(act_record(act))
 
 
 def _past(place: str, clock: Clock) -> "ArchivedTrends":

@@ -39,11 +39,13 @@ SIGN_OF_LIFE: Final = 1.0
 KEPT_FRAMES: Final = 600
 """Frames kept for browsers that were away: a minute of the fastest ones."""
 HOUR: Final = 3600.0
+SPANS: Final = (HOUR, 12 * HOUR)
+"""Times that trends go back [s], each with as many points."""
 TREND_BYTES: Final = 64_000_000
 """Upper bound of the memory of all trends [bytes]; with many of them, points are further apart than a second."""
 _POINT: Final = 16
 """Size of a time and a value [bytes]."""
-_KEPT_ALERTS: Final = 500
+KEPT_ALERTS: Final = 500
 """Entries of the alert log in a snapshot."""
 
 Points = tuple[list[float], list[float | None]]
@@ -69,10 +71,11 @@ class ServerPulse(Protocol):
 
 
 class Trend:
-    """Values of one scalar during the last hour, `spacing` apart [s]; a value that is not valid is NaN, a gap."""
+    """Values of one scalar during the last `span` [s], `spacing` of the span's hours apart; an invalid one is a gap."""
 
-    def __init__(self, spacing: float = 1.0) -> None:
-        self.spacing = spacing
+    def __init__(self, spacing: float = 1.0, span: float = HOUR) -> None:
+        self._hours, self._span = span / HOUR, span
+        self.spacing = spacing * self._hours
         self._times, self._values = array("d"), array("d")
 
     def add(self, time: float, value: float) -> None:
@@ -83,9 +86,13 @@ class Trend:
             return
         self._times.append(time)
         self._values.append(value)
-        most = int(HOUR / self.spacing)
+        most = int(self._span / self.spacing)
         if len(self._times) > 2 * most:
             del self._times[:-most], self._values[:-most]
+
+    def thin(self, spacing: float) -> None:
+        """Keep points so far apart in an hour, and accordingly in a longer span [s]."""
+        self.spacing = spacing * self._hours
 
     @property
     def last(self) -> float:
@@ -118,8 +125,9 @@ class Feed:
         self._shown: dict[str, dict[str, list[Any]]] = {}
         self._silent: Mapping[str, float] = {}
         self._away = ""
-        self._alerts: deque[FollowedAlert] = deque(maxlen=_KEPT_ALERTS)
-        self._trends: dict[tuple[str, str], Trend] = {}
+        self._alerts: deque[FollowedAlert] = deque(maxlen=KEPT_ALERTS)
+        self._trends: dict[tuple[str, str], dict[float, Trend]] = {}
+        """By attribute, then by span."""
         self._frames: deque[Frame] = deque(maxlen=KEPT_FRAMES)
         self._boot = secrets.token_hex(4)
         """Distinguishes the numbers of this server from those of an earlier one."""
@@ -158,14 +166,14 @@ class Feed:
         """Return the number of the newest frame with a value of a device or an alert."""
         return max(self._changed.get(device, 0), self._changed.get("", 0))
 
-    def trend(self, device: str, attribute: str) -> Points:
-        """Return the last hour of a scalar."""
+    def trend(self, device: str, attribute: str, span: float = HOUR) -> Points:
+        """Return the last time of a scalar, one of `SPANS` long."""
         with self._lock:
             found = self._trends.get((device, attribute))
             if found is None:
                 return [], []
             now = self._clock.now()
-            times, values = found.points(now - HOUR)
+            times, values = found[span].points(now - span)
             if values and device not in self._silent:  # without an event the value has not changed
                 times.append(now)
                 values.append(values[-1])
@@ -267,18 +275,20 @@ class Feed:
         number = value[0]
         if not isinstance(number, int | float):
             return
-        trend = self._trends.get((device, attribute))
-        if trend is None:
-            trend = self._trends[device, attribute] = Trend()
-            spacing = max(1.0, HOUR * 2 * _POINT * len(self._trends) / TREND_BYTES)
+        found = self._trends.get((device, attribute))
+        if found is None:
+            found = self._trends[device, attribute] = {span: Trend(span=span) for span in SPANS}
+            spacing = max(1.0, HOUR * 2 * _POINT * len(SPANS) * len(self._trends) / TREND_BYTES)
             for one in self._trends.values():
-                one.spacing = spacing
-        if value[1] == Quality.INVALID.value:
-            trend.add(self._clock.now(), math.nan)
-        else:
-            # A count of late records changes without a newer data time. The first value may be hours old.
-            now = self._clock.now()
-            trend.add(value[2] if 0 < trend.last < value[2] else now, float(number))
+                for trend in one.values():
+                    trend.thin(spacing)
+        now = self._clock.now()
+        for trend in found.values():
+            if value[1] == Quality.INVALID.value:
+                trend.add(now, math.nan)
+            else:
+                # A count of late records changes without a newer data time. The first value may be hours old.
+                trend.add(value[2] if 0 < trend.last < value[2] else now, float(number))
 
 
 def exact(value: Any) -> Any:

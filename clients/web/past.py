@@ -18,29 +18,29 @@ from facade.reading import Quality
 READ_AGAIN: Final = 60.0
 """Time after which the archive may have newer values of an attribute [s]."""
 _MOST_KEPT: Final = 200
-"""Most attributes with a cached last hour; the one with the oldest read goes."""
+"""Most cached trends; the one with the oldest read goes."""
 _log = logging.getLogger(__name__)
 
 
 class ArchivedTrends:
-    """The last hour of scalars, from an archive; for any thread."""
+    """What scalars showed in the last hours, from an archive; for any thread."""
 
     def __init__(self, archive: HistoryArchive, clock: Clock) -> None:
         self._archive, self._clock = archive, clock
         self._reading = threading.Lock()
-        self._kept: dict[str, tuple[float, Trend]] = {}
+        self._kept: dict[tuple[str, float], tuple[float, Trend]] = {}
         self._said = ""
 
-    def before(self, device: str, attribute: str, time: float) -> Points:
-        """Return the values of a scalar in the last hour before a time [Unix s]."""
-        name, now = f"{device}/{attribute}", self._clock.now()
-        since = now - HOUR
+    def before(self, device: str, attribute: str, time: float, span: float = HOUR) -> Points:
+        """Return the values of a scalar within the last `span` [s], before a time [Unix s]."""
+        name, now = (f"{device}/{attribute}", span), self._clock.now()
+        since = now - span
         if time <= since:
             return [], []
         read_at, _ = self._kept.get(name, (-math.inf, None))
         if now - read_at >= READ_AGAIN and self._reading.acquire(blocking=False):
             try:
-                self._keep(name, now, self._read(name, since, now))
+                self._keep(name, now, self._read(name[0], since, now))
             finally:
                 self._reading.release()
         _, trend = self._kept.get(name, (0.0, Trend()))
@@ -48,7 +48,7 @@ class ArchivedTrends:
         pairs = [pair for pair in zip(times, values, strict=True) if pair[0] < time]
         return [at for at, _ in pairs], [value for _, value in pairs]
 
-    def _keep(self, name: str, now: float, trend: Trend) -> None:
+    def _keep(self, name: tuple[str, float], now: float, trend: Trend) -> None:
         kept = {one: found for one, found in self._kept.items() if one != name} | {name: (now, trend)}
         self._kept = dict([*kept.items()][-_MOST_KEPT:])
 
@@ -60,12 +60,12 @@ class ArchivedTrends:
                 self._said = str(error)
                 _log.warning("trends begin without the archive: %s", error)
             return Trend()
-        return _trend(found)
+        return _trend(found, now - since)
 
 
-def _trend(found: Series) -> Trend:
+def _trend(found: Series, span: float) -> Trend:
     """Return the numbers of a series, with a gap where values may be missing."""
-    trend = Trend()
+    trend = Trend(span=span)
     for at, one in found.points:
         if at in found.gaps:
             trend.add(found.gaps[at] / 1e6, math.nan)

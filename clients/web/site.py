@@ -1,6 +1,7 @@
 """What the operator's page asks of one deployment beside events: its description, single answers, and actions."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -17,13 +18,16 @@ from clients.web.following import is_followed
 from facade.clock import Clock
 from facade.errors import ConfigError, InfraError
 from facade.flows.commands.outcomes import HELD
+from facade.flows.telemetry.plan import FIGURES
 from facade.icd.fields import Schema
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
 from facade.manifest import Manifest, manifests
 
 ALERTS: Final = "SdpAlerts"
+MASTER: Final = "SdpMaster"
 ADMIN_MODE: Final = "adminMode"
+NODE_FIGURES: Final = "nodeFigures"
 LONGEST_SHELF: Final = 7 * 86400.0
 _DECISIONS: Final = {"approve": "ApproveCommand", "withdraw": "WithdrawCommand"}
 _MOST_COMMANDS: Final = 200
@@ -34,9 +38,12 @@ _SPANS: Final = ("10m", "1h", "12h", "")
 """Ages of dead letters that the page offers; the last one is any age. Any number of people ask as few questions."""
 _ALL: Final = "365d"
 """Longer than any topic keeps dead letters."""
+_ACT_SPANS: Final = ("10m", "1h", "12h", "7d")
+"""The same for what people did."""
+_MOST_ACTS: Final = 2000
 _LETTER = re.compile(r"\d{1,9}:\d{1,18}")
 _OF_ATTRIBUTE: Final = ("label", "type", "description", "format", "enum", "length", "height", "expert", "limits")
-_OF_COMMAND: Final = ("description", "argument", "obs_state", "overtakes")
+_OF_COMMAND: Final = ("description", "argument", "state", "obs_state", "overtakes")
 _OF_CONDITION: Final = ("label", "response", "description", "priority", "causes", "check", "ends")
 """Fields of the interface that the page needs as they are."""
 _Known = TypeVar("_Known")
@@ -84,7 +91,7 @@ class Site:
             "classes": list(flow.device_classes),
             "page": page
             and {"title": page.title, "attributes": page.attributes or own}
-            | {"over": page.over, "waterfalls": page.waterfalls},
+            | {"over": page.over, "waterfalls": page.waterfalls, "each": page.each},
         }
 
     def _class(self, kind: DeviceClass) -> dict[str, Any]:
@@ -142,6 +149,18 @@ class Site:
         self.require(device, attribute)
         found = self._asked(device).event(attribute)
         return {"value": exact(found.value), "quality": found.quality.value, "time": found.time}
+
+    def nodes(self) -> dict[str, list[float | None]]:
+        """Return the figures of all ingest nodes, each by the node's number: one read for any number of nodes."""
+        rows = self._only(MASTER).read(NODE_FIGURES)[NODE_FIGURES]
+        known = {} if rows is None else dict(zip((*FIGURES, "silence"), rows, strict=False))
+        return {name: [one if math.isfinite(one) else None for one in row] for name, row in known.items()}
+
+    def acts(self, since: str) -> Any:
+        """Return what people did and were refused, the newest first, as `sdp-facade audit` lists it."""
+        if since not in _ACT_SPANS:
+            raise ConfigError(f"since: expected one of {', '.join(_ACT_SPANS)}, got {since!r:.50}")
+        return _sdp_facade("audit", "--since", since, "--limit", str(_MOST_ACTS))[::-1]
 
     def dead_letters(self, since: str) -> Any:
         """Return dead letters by time, and their counts by topic and reason, as `sdp-facade dead-letters list` does."""

@@ -20,9 +20,10 @@ from facade.clock import SystemClock
 from facade.config import Settings, load_settings
 from facade.console import OUT, SINCE, AsJson, Since, moment, table, wide
 from facade.durations import parse_duration
+from facade.errors import ConfigError
 from facade.icd.load import load as load_icd
 from facade.icd.topic_model import Topic
-from facade.manifest import AuditEntry, load, manifests
+from facade.manifest import AUDIT_KINDS, AuditEntry, load, manifests
 from facade.printable import printable
 
 _CERTIFICATE = ("ssl.certificate", "ssl.keystore")
@@ -38,38 +39,49 @@ _AWAY = 60.0
 def audit(
     since: Since = SINCE,
     by: Annotated[str, typer.Option(metavar="TEXT", help="Only where the client or the operator has this text.")] = "",
+    on: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only where the target has this text, such as a device or an alarm.")
+    ] = "",
+    kind: Annotated[str, typer.Option(metavar="KIND", help=f"Only of this kind: {', '.join(AUDIT_KINDS)}.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="Number of entries to print, the newest ones.")] = 200,
     as_json: AsJson = False,
 ) -> None:
     """List by time who commanded or was refused, ordered, acted on alarms, set modes, and put dead letters back.
 
     The client is what Tango tells: host and process. The operator is the name that the caller stated, unchecked. Each
-    line says which logins could have written it. Sign-ins to the operator's page are in the log of `sdp-facade web`.
+    line says which logins could have written it. The operator's page shows the same list.
 
-    Example: sdp-facade audit --since 12h --by ann
+    Example: sdp-facade audit --since 12h --by ann --kind refusal
     """
-    clock = SystemClock()
-    begin = clock.now() - parse_duration(since, "--since")
-    settings, topics = load_settings(), load_icd().topics
-    connection = Connection(settings, clock=clock)
-    found: dict[AuditEntry, str] = {}
-    """Each with the right on which it rests."""
-    for topic, entry_of in sources().items():
-        records = read_range(connection, topic, find_range(connection, topic, since=max(begin - _AWAY, 0.001)))
-        for record in records:
-            if (entry := entry_of(record)) is not None:
-                found.setdefault(entry, rests_on(topics[topic], settings, entry))
-    entries = sorted(one for one in found if one.time >= begin and by in f"{one.client}\n{one.operator}")[-limit:]
+    if kind and kind not in AUDIT_KINDS:
+        raise ConfigError(f"--kind: expected one of {', '.join(AUDIT_KINDS)}, got {kind!r:.50}")
+    begin = SystemClock().now() - parse_duration(since, "--since")
+    found = audited(begin)
+    entries = [one for one in sorted(found) if by in f"{one.client}\n{one.operator}" and on in one.target]
+    entries = [one for one in entries if kind in ("", one.kind)][-limit:]
     if as_json:
         typer.echo(json.dumps([{**one._asdict(), "rests_on": found[one]} for one in entries], indent=2))
         return
     if not entries:
-        OUT.print("nobody did anything in this time" + (" whose name has this text" if by else ""))
+        OUT.print("nobody did anything in this time" + (" that was asked for" if by or on or kind else ""))
         return
     titles = ("time (UTC)", "act", "target", "client", "operator", "said", "rests on")
     rows = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
     console = wide()
     console.print(table(titles, rows, whole=titles[:3], cut={"said": console.width // 4}))
+
+
+def audited(begin: float) -> dict[AuditEntry, str]:
+    """Return all that people did and were refused since a time [Unix s], each with the right on which it rests."""
+    settings, topics = load_settings(), load_icd().topics
+    connection = Connection(settings, clock=SystemClock())
+    found: dict[AuditEntry, str] = {}
+    for topic, entry_of in sources().items():
+        records = read_range(connection, topic, find_range(connection, topic, since=max(begin - _AWAY, 0.001)))
+        for record in records:
+            if (entry := entry_of(record)) is not None and entry.time >= begin:
+                found.setdefault(entry, rests_on(topics[topic], settings, entry))
+    return found
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
@@ -96,9 +108,9 @@ def redriven_entry(record: Record) -> AuditEntry | None:
     place = "/".join(said.get(dead_letters.PREFIX + part, "?") for part in ("topic", "partition", "offset"))
     stated = said.get(redrive.AT, "")
     at_us = int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < _LONGEST else record.timestamp_us
-    return AuditEntry(at_us / 1e6, "redrive", place, said.get(redrive.CLIENT, ""), "")
+    return AuditEntry(at_us / 1e6, "redrive", place, said.get(redrive.CLIENT, ""), "", kind="redrive")
 
 
 def _row(one: AuditEntry) -> Iterator[str]:
     yield moment(one.time)
-    yield from one[1:]
+    yield from (one.act, one.target, one.client, one.operator, one.said)

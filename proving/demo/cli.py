@@ -130,6 +130,10 @@ def demo(
     garbage: Annotated[
         float, typer.Option(min=0, max=1, help="Fraction of malformed records, 0 to 1; 0: no dead letters.")
     ] = 0.0002,
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NODE:SHARE", help="A node loses this share of its packets, such as 1:0.02. Repeatable."),
+    ] = None,
     kills: Annotated[
         bool, typer.Option(help="Kill (kill -9) a worker, device servers and the controller meanwhile.")
     ] = True,
@@ -190,6 +194,7 @@ def demo(
         seconds=seconds,
         columnar=columnar,
         garbage=garbage,
+        losses=tuple(loss or ()),
         kills=kills,
         controller=controller,
         logs=everything if logs is None else logs,

@@ -45,6 +45,8 @@ class DemoOptions:
     seconds: float = 30.0
     columnar: bool = False
     garbage: float = 0.0002
+    losses: tuple[str, ...] = ()
+    """Nodes with the share of packets that each loses, as ``NODE:SHARE``."""
     kills: bool = True
     controller: bool = True
     """Without one nothing executes commands: TM does not observe, and what is killed while it does is left alone."""

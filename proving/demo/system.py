@@ -278,6 +278,7 @@ class Demo:
         chances = [f"--{name}={faults[name]}" for name in names]
         # A demo that stays is well once its story is over, and shows what a person does to it.
         chances += [f"--faults-for={options.seconds}"] * options.stay
+        chances += [f"--loss={one}" for one in options.losses]
         form = ["--columnar"] if options.columnar else []
         rates = [f"--nodes={options.nodes}", f"--rate={options.nodes * options.rate}"]
         self.sent_file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""``python -m tests.pictures.screenshots [OPTION OF demo ...]``: start a demo, and take the pictures of what it shows.
+"""``python -m tests.pictures.screenshots [PICTURE ...] [OPTION OF demo ...]``: take the pictures of what a demo shows.
 
 Each picture is what a command of the page printed on a terminal of a fixed width.
 """
@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,8 +22,12 @@ from typing import IO, TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import ERR
+from facade.flows.alerts.source import AlertSource
 from proving.demo.plan import OBSERVATION
 from tests.pictures.node_logs import ship
 
@@ -40,6 +44,8 @@ DRAWN = {"watch.svg": "watch --seconds 8 --picture", "gains.png": "tables plot s
 PAGES = {
     "page-overview.png": "#/",
     "page-alarms.png": "#/alarms",
+    "page-alarm.png": "#/alarms/receiveOverrun@receive/0005",
+    "page-acts.png": "#/acts",
     "page-subarray.png": "#/subarray/mid-sdp/subarray/01",
     "page-node.png": "#/node/mid-sdp/ingest/0001",
     "page-bus.png": "#/bus",
@@ -55,10 +61,16 @@ PAGES = {
 """Pictures of the operator's page, by address; see docs/how-to/operators-page.md."""
 _ARCHIVED = "demo-archive.svg"
 """Picture of the end of a demo with an archive; see docs/how-to/archive.md."""
+_WHOLE = ("page-overview.png", "page-alarm.png")
+"""Pictures of a whole page, as long as it is."""
 _SETTLED = 60.0
 """Time in which the page gets its values, and trends and waterfalls some points [s]."""
 _COLOURS = 256
 """Of the picture of a page, which has few: it is stored in half the bytes."""
+_LOSSY = ("5:0.02", "9:0.004")
+"""Nodes that lose packets, and their shares; the first one raises an alarm."""
+_NODES, _RATE = 24, 400.0
+"""Nodes of the demo, and heaps/s of each."""
 _SUBARRAY = "mid-sdp/subarray/01"
 _TOKEN = "token-of-anna-the-operator"
 _SCAN, _FIRST_NUMBER = 3, 101
@@ -76,8 +88,11 @@ def picture_of(printed: str, command: str) -> str:
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
-def take(environment: Mapping[str, str], images: Path = IMAGES) -> None:
-    """Take all pictures of a deployment that runs."""
+def take(environment: Mapping[str, str], images: Path = IMAGES, only: Collection[str] = ()) -> None:
+    """Take all pictures of a deployment that runs, or some of its pages."""
+    if only:
+        take_pages(environment, images, only)
+        return
     for name, command in DRAWN.items():
         subprocess.run([PROGRAM, *command.split(), str(images / name)], env=environment, check=True)
         ERR.print(images / name)
@@ -102,8 +117,8 @@ def take_archive(images: Path, options: list[str]) -> None:
     ERR.print(images / _ARCHIVED)
 
 
-def take_pages(environment: Mapping[str, str], images: Path) -> None:
-    """Take the pictures of the operator's page, in the browser of the distribution."""
+def take_pages(environment: Mapping[str, str], images: Path, only: Collection[str] = ()) -> None:
+    """Take the pictures of the operator's page, or some of them, in the browser of the distribution."""
     from PIL import Image  # comes with matplotlib
     from playwright.sync_api import sync_playwright  # scripts/bootstrap clients
 
@@ -113,7 +128,7 @@ def take_pages(environment: Mapping[str, str], images: Path) -> None:
     with ExitStack() as stack:
         stack.enter_context(_shipping(environment))
         stack.enter_context(_running(environment, "simulate", "quality", "--rate", "4"))
-        stack.enter_context(_running(environment, "simulate", "alerts", "--rate", "0.5", "--sources", "6"))
+        raise_overrun(environment)
         stack.enter_context(_running(environment, *flags))
         printed = stack.enter_context(_running({**environment, **tokens}, *web))
         address = next(found[0] for line in printed if (found := re.search(r"http://[^\s/]+", line)))
@@ -121,12 +136,13 @@ def take_pages(environment: Mapping[str, str], images: Path) -> None:
             observe(playwright.request.new_context(base_url=address, extra_http_headers={"Origin": address}))
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
             pages = {name: browser.new_page(viewport={"width": 1280, "height": 860}) for name in PAGES}
+            pages = {name: page for name, page in pages.items() if not only or name in only}
             for name, page in pages.items():
                 page.goto(f"{address}/{PAGES[name]}")
             time.sleep(_SETTLED)
             for name, page in pages.items():
                 page.bring_to_front()
-                taken = page.screenshot(full_page="flow/" in PAGES[name])
+                taken = page.screenshot(full_page="flow/" in PAGES[name] or name in _WHOLE)
                 picture = Image.open(io.BytesIO(taken)).convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE)
                 picture.save(images / name, optimize=True)
                 ERR.print(images / name)
@@ -156,6 +172,13 @@ def _shipping(environment: Mapping[str, str]) -> Iterator[None]:
         shipper.join()
 
 
+def raise_overrun(environment: Mapping[str, str]) -> None:
+    """Raise the alarm of an ingest node whose receiver loses packets, as such a node does."""
+    writer = KafkaBus(Connection(load_settings(environment), clock=SystemClock()), client="screenshots").writer()
+    source = AlertSource(f"receive/{int(_LOSSY[0].partition(':')[0]):04d}", writer)
+    source.raise_alert("receiveOverrun", "ALARM", "2 % of the packets are lost: the receive buffer is full")
+
+
 def observe(web: "APIRequestContext") -> None:
     """Begin an observation, as a person does by the page, and leave it at its scan: processing blocks are open then."""
     web.post("/api/sign-in", data={"token": _TOKEN})
@@ -172,7 +195,12 @@ def _commands(web: "APIRequestContext") -> list[dict[str, Any]]:
 
 
 def main(options: list[str]) -> None:
-    """Start a demo, take the pictures once it stays, and stop it."""
+    """Start a demo, take the pictures once it stays, and stop it.
+
+    If pictures of pages are among the options, such as page-overview.png, only these are taken.
+    """
+    only = [one for one in options if one in PAGES]
+    options = [one for one in options if one not in PAGES]
     with tempfile.TemporaryDirectory() as folder:
         argv = [
             PROGRAM,
@@ -182,6 +210,9 @@ def main(options: list[str]) -> None:
             "--no-live",
             "--logs",
             "--mirror",
+            f"--nodes={_NODES}",
+            f"--rate={_RATE}",
+            *(f"--loss={one}" for one in _LOSSY),
             "--state-dir",
             folder,
             *options,
@@ -195,11 +226,12 @@ def main(options: list[str]) -> None:
                     break
             else:
                 raise SystemExit("the demo ended before it stayed")
-            take({**os.environ, **variables})
+            take({**os.environ, **variables}, only=only)
         finally:
             demo.terminate()  # SIGINT is ignored in the background of a shell
             demo.communicate()
-    take_archive(IMAGES, options)
+    if not only:
+        take_archive(IMAGES, options)
 
 
 if __name__ == "__main__":

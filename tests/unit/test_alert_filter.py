@@ -122,3 +122,18 @@ def test_a_failing_callback_moves_the_place(monkeypatch):
     subscription = alert_subscription.AlertSubscription("a/b/c", lambda entry: 1 / 0, start=0)
     until(lambda: subscription.place == 3, "all were called back")
     subscription.close()
+
+
+@pytest.mark.parametrize("recent", [0, 5, 40, 99])
+def test_a_program_that_starts_gets_the_newest_entries_of_before(monkeypatch, recent):
+    """Otherwise the last hour looks quiet after each restart of the page."""
+    device = Device(40, lost=set())
+    device.subscribe_event = lambda *_: 1  # Tango gives the last value only
+    monkeypatch.setattr(alert_subscription.tango, "DeviceProxy", lambda name: device)
+    found = []
+    subscription = alert_subscription.AlertSubscription(
+        "a/b/c", lambda entry: found.append(entry.sequence), recent=recent
+    )
+    until(lambda: subscription.place == 40 and len(found) == min(recent, 40), "all of them have come")
+    subscription.close()
+    assert found == [*range(1, 41)][40 - min(recent, 40) :]

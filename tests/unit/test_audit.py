@@ -89,10 +89,10 @@ def test_commands_from_hosts_that_are_not_listed_are_refused_with_the_reason() -
 
 def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
     found = mode_entry(mode(5.0))
-    assert found == AuditEntry(5.0, "adminMode OFFLINE", SUBARRAY, WHO, "")
+    assert found == AuditEntry(5.0, "adminMode OFFLINE", SUBARRAY, WHO, "", kind="mode")
     assert "state" not in sources(), "controllers write there, also that somebody has set a mode"
     assert sources()["alert-actions"](acted(6.0)) == AuditEntry(
-        6.0, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen"
+        6.0, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen", "alarm"
     )
     assert sources()["alert-actions"](alert()) is None
     assert "alerts" not in sources(), "each source of alerts may write there, also that somebody has acted"
@@ -108,7 +108,7 @@ def test_a_redrive_says_who_put_the_record_back() -> None:
     )  # fmt: skip
     dead_letter = Record(topic="dead-letters", key=b"1", value=b"x", headers=headers, partition=0, offset=3)
     back, mark = redrive.put_back(dead_letter, "ann at desk, process 7", 9_000_000)
-    expected = AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "")
+    expected = AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "", kind="redrive")
     for appended in (9_100_000, 99_000_000):
         assert redriven_entry(replace(mark, timestamp_us=appended)) == expected, "a mark that is written again as well"
     for stated in (b"9" * 99, b"-1", "\u0664".encode()):
@@ -145,6 +145,11 @@ def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[
     assert run("--since", "3d") == ["ACKNOWLEDGE", "adminMode OFFLINE", "ACKNOWLEDGE"]
     assert run("--by", "bob") == ["ACKNOWLEDGE"]
     assert run("--limit", "1") == ["ACKNOWLEDGE"]
+    assert run("--kind", "mode") == ["adminMode OFFLINE"]
+    assert run("--on", "storageLow@") == ["ACKNOWLEDGE"]
+    wrong = CliRunner().invoke(app, ["audit", "--kind", "modes"])
+    assert wrong.exit_code
+    assert "expected one of command, approval, refusal" in str(wrong.exception)
     shown = CliRunner().invoke(app, ["audit"]).output
     assert "storageLow@s/1" in shown
     assert "nobody did anything" in CliRunner().invoke(app, ["audit", "--by", "eve"]).output

@@ -138,6 +138,33 @@ def test_a_late_node_is_told_whether_to_look_at_its_clock(delays, nodes, advice)
     assert not shown.finds(("streamSilent", "receive/1")), "what others raise is theirs to clear"
 
 
+def test_figures_of_all_nodes_are_of_the_last_seconds():
+    """Of a node that is well, one that loses packets late, and one that has fallen silent; the last is unknown."""
+    shown = overview(nodes=4)
+    telemetry = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
+    ((ledger, _),) = telemetry._telemetry.over_all()
+    totals, sends = ledger.totals, np.array([1, 1, 0, 0])
+    totals.heard[3] = 0.0
+    fields = ("received", "lost", "late", "latency")
+    totals.sums = {name: np.zeros(4, dtype=np.float64) for name in fields}
+    shown.judge(NOW)
+    assert shown.values("SdpMaster")["nodeFigures"] == (), "not yet known"
+    for second in range(1, 15):
+        telemetry._clock.sleep(1.0)
+        totals.heard[:2] = NOW + second - 0.3  # after the first look, the server had to catch up for a moment
+        totals.count += 100 * sends
+        totals.late += np.array([0, 20, 0, 0])
+        for name, each in zip(fields, (90.0, 10.0, 0.0, 0.5), strict=True):
+            totals.sums[name] += each * sends * np.array([1, 0 if name == "received" else 1, 0, 0])
+        shown.judge(NOW + second)
+    rate, loss, latency, late, silence = np.array(shown.values("SdpMaster")["nodeFigures"])
+    np.testing.assert_allclose(rate, [100, 120, 0, np.nan])
+    np.testing.assert_allclose(loss, [0.1, 1.0, np.nan, np.nan])
+    np.testing.assert_allclose(latency, [0.005, 0.5 / 120, np.nan, np.nan])
+    np.testing.assert_allclose(late, [0, 20, 0, np.nan])
+    np.testing.assert_allclose(silence, [0.3, 0.3, 14, np.nan])
+
+
 @pytest.mark.parametrize("count", [64, 65, 100])
 def test_reasons_for_which_there_is_no_room_are_counted(count):
     shown = overview()

@@ -21,6 +21,7 @@ from facade.flows.logs.messages import SUMMARY as SUMS
 from facade.flows.mirror.messages import MODEL, RULES
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.streaming import STREAMING
+from facade.flows.overview.page_acts import TOPIC as PAGE_ACTS
 from facade.flows.quality.records import QUALITY
 from facade.flows.reservations.ledger import RESERVATIONS
 from facade.flows.tables.contents import Contents
@@ -32,6 +33,7 @@ from facade.icd.model import instance_role
 from facade.manifest import manifests
 from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.composition import Server
+from facade.runtime.device_state import SETTINGS
 from facade.runtime.device_state import TOPIC as STATE
 from facade.runtime.replay import TOPIC as REPLAY
 from tests.support.commanding import Sink
@@ -132,8 +134,10 @@ PROCESSES = {
     "archive-run": ({HISTORY}, {REPORTS, ALERTS, HEARTBEATS}),
     "shipper": (set(), {LOGS, METRICS}),
     "operator-tool": (
-        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, HELD_COMMANDS, REFUSALS, REPLAY},
-        {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS, REPLAY},
+        # What people did, for the page.
+        {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REPLAY}
+        | {COMMANDS, HELD_COMMANDS, REFUSALS, SETTINGS, ACTIONS, PAGE_ACTS},
+        {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS, REPLAY, PAGE_ACTS},
     ),
 }
 

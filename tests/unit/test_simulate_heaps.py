@@ -12,7 +12,7 @@ import pytest
 
 from facade.codec.columns import ColumnDecoder
 from facade.errors import ConfigError
-from facade.flows.telemetry.simulator.faults import Faults, Scenario, Silence, Skew
+from facade.flows.telemetry.simulator.faults import Faults, Loss, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
 from facade.icd.load import load
 from facade.sequences import SeenNumbers
@@ -32,6 +32,7 @@ FAULTS = {
     "garbage": Faults(garbage=0.1),
     "silence": Faults(silences=(Silence(1, 0.5, 2.0), Silence(2, 0.0, 1.0))),
     "skew": Faults(skews=(Skew(0, 3.0), Skew(1, -30.0), Skew(2, 60.0))),
+    "loss": Faults(losses=(Loss(1, 0.2),)),
     "everything": Faults(
         gaps=0.02,
         duplicates=0.03,
@@ -141,7 +142,9 @@ def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
     assert msgspec.to_builtins(stream.account.expected()) == total
     assert msgspec.to_builtins(stream.account.nodes()) == nodes_found
     fired = {fault for fault, count in stream.account.fired.items() if count}
-    wanted = {"none": set(), "skew": {"late", "ahead"}, "everything": {*stream.account.fired}}.get(name, {name})
+    wanted = {"none": set(), "loss": set(), "skew": {"late", "ahead"}, "everything": {*stream.account.fired}}.get(
+        name, {name}
+    )
     if name == "certain":
         wanted = {*stream.account.fired} - {"silence"}
     assert fired == wanted
@@ -160,9 +163,23 @@ def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
         ({"faults": Faults(skews=(Skew(1, 5.2),))}, "skew of node 1: .* too near to a limit"),
         ({"faults": Faults(skews=(Skew(1, float("nan")),))}, "at most ten years"),
         ({"faults": Faults(silences=(Silence(3, 0, 1),))}, "expected a node from 0 to 2, got 3"),
+        ({"faults": Faults(losses=(Loss(3, 0.1),))}, "expected a node from 0 to 2, got 3"),
     ],
 )
 def test_a_senseless_scenario_is_refused(changes: dict[str, Any], complaint: str) -> None:
     """The message says what is wrong."""
     with pytest.raises(ConfigError, match=complaint):
         HeapStream(replace(PLAIN, **changes))
+
+
+@pytest.mark.parametrize("text", ["1", "1:2", "1:-0.1", "1:nan", "a:0.1"])
+def test_a_loss_is_a_share(text: str) -> None:
+    with pytest.raises(ConfigError, match="loss: expected"):
+        Loss.parse(text)
+
+
+def test_a_node_loses_its_share_beside_the_rare_losses_of_all() -> None:
+    stream, _ = cut(replace(PLAIN, faults=FAULTS["loss"]), 6_000)
+    share = {name: one.lost / (one.lost + one.received) for name, one in stream.account.nodes().items()}
+    assert share["1"] == pytest.approx(0.2, abs=0.01)
+    assert max(share["0"], share["2"]) < 0.01

@@ -24,6 +24,8 @@ from clients.web.site import Site
 from facade.clock import SystemClock
 from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
+from facade.flows.overview.page_acts import act_record, page_entry
+from facade.messages import PageAct
 from facade.reading import Quality
 from tests.support.deployment import ICD
 from tests.support.waiting import HANG, until
@@ -44,6 +46,7 @@ class Asked(AskedDevice):
     error: Exception | None = None
     alarms: Sequence[dict[str, Any]] = ()
     commands: Sequence[dict[str, Any]] = ()
+    figures: Sequence[Sequence[float]] | None = None
 
     def __init__(self, tango_host: str, name: str, server: str) -> None:
         self._name = name
@@ -61,6 +64,10 @@ class Asked(AskedDevice):
     def event(self, attribute: str) -> DeviceEvent:
         return DeviceEvent(value=((1.0, math.nan),), quality=Quality.WARNING, time=5.0, received=5.0)
 
+    def read(self, *attributes: str) -> dict[str, Any]:
+        self.calls.append((self._name, "read", attributes))
+        return dict.fromkeys(attributes, self.figures)
+
     def write(self, attribute: str, value: Any) -> None:
         self.calls.append((self._name, attribute, value))
 
@@ -71,13 +78,18 @@ def feed() -> Feed:
     return Feed(recorded, recorded, SystemClock())
 
 
+kept: list[PageAct] = []
+"""What the audit gets from the page."""
+
+
 @pytest.fixture
 def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     Asked.calls, Asked.error = [], None
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
     clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"])
+    kept.clear()
+    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"], keep=kept.append)
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
@@ -250,6 +262,20 @@ def test_each_act_is_a_line_of_the_log(
         f'act=command {eve} asked={{"device":"mid-sdp/subarray/01","command":"End"}} {given}',
         f"act=sign-out {eve} asked={{}} done: null",
     ]
+    # Of these, the audit gets what no device writes: a command has a record of its own, done or refused.
+    assert [(one.act, one.person, one.refused) for one in kept] == [
+        ("sign-in", "", True), ("command", "", True), ("sign-in", "eve", False), ("admin-mode", "eve", False),
+        ("sign-out", "eve", False),
+    ]  # fmt: skip
+    entries = [page_entry(act_record(one)) for one in kept]
+    assert [one and (one.act, one.kind, one.operator, one.client) for one in entries] == [
+        ("sign-in refused by the page", "refusal", "", "testclient"),
+        ("command refused by the page", "refusal", "", "testclient"),
+        ("sign-in at the page", "sign-in", "eve", "testclient"),
+        ("admin-mode at the page", "mode", "eve", "testclient"),
+        ("sign-out at the page", "sign-in", "eve", "testclient"),
+    ]
+    assert (kept[3].target, kept[1].text) == ("mid-sdp/control/0", NOBODY_HAS)
     assert not [token for token in TOKENS.split() if len(token) > 16 and token in caplog.text]
     assert "guessed-by" not in caplog.text
 
@@ -438,6 +464,25 @@ def test_what_contributors_read_stays_small() -> None:
     lines = {one.name: one.read_text().splitlines() for one in scripts}
     assert [name for name, some in lines.items() if len(some) > 300] == []
     assert [name for name, some in lines.items() if max(map(len, some)) > 140] == []
+
+
+def test_a_trend_is_of_an_hour_or_of_a_shift(page: TestClient) -> None:
+    asked = {"device": "mid-sdp/control/0", "attribute": "latencyP99"}
+    for hours in ({}, {"hours": "1"}, {"hours": "12"}):
+        assert page.get("/api/trend", params=asked | hours).json() == [[], []]
+    assert "expected one of 1, 12" in page.get("/api/trend", params=asked | {"hours": "24"}).json()["error"]
+
+
+def test_the_figures_of_all_nodes_are_one_read(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not known is null; SdpMaster may not have any yet."""
+    assert page.get("/api/nodes").json() == {}
+    monkeypatch.setattr(Asked, "figures", [[1.0, math.nan]] * 5)
+    monkeypatch.setattr(web_app, "_SHARED", 0.0)
+    until(lambda: page.get("/api/nodes").json(), "the answer is a new one")
+    found = page.get("/api/nodes").json()
+    names = ["heapRate", "packetLossFraction", "latencyMean", "heapsLate", "silence"]
+    assert found == {name: [1.0, None] for name in names}
+    assert set(Asked.calls) == {("mid-sdp/control/0", "read", ("nodeFigures",))}
 
 
 def test_a_redrive_names_its_letters(page: TestClient) -> None:

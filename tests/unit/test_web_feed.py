@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from clients.events import DeviceEvent, EventRecord
-from clients.web.feed import HOUR, KEPT_FRAMES, Feed, Trend
+from clients.web.feed import HOUR, KEPT_FRAMES, SPANS, Feed, Trend
 from facade.clock import ManualClock
 from facade.flows.alerts.follower import FollowedAlert
 from facade.reading import Quality
@@ -157,6 +157,21 @@ def test_a_trend_has_gaps_where_values_were_invalid_and_goes_on_to_now(scene: Sc
     scene.feed.step()
     assert scene.given()[0][2]["values"]["d"]["a"] == [None, "INVALID", 0.0, ""]
     assert scene.feed.trend("d", "a") == ([], [])
+
+
+def test_a_longer_trend_has_as_many_points_further_apart() -> None:
+    scene = Scene()
+    for minute in range(3 * 60):
+        scene.change(float(minute))
+        scene.feed.step()
+        scene.clock.sleep(60.0)
+    (_, hour), (_, hours) = (scene.feed.trend("d", "a", span) for span in SPANS)
+    assert len(hour) == pytest.approx(60, abs=3)
+    assert hours[:-1] == [*map(float, range(3 * 60))]
+    trend = Trend(span=SPANS[-1])
+    for second in range(100_000):
+        trend.add(float(second), float(second))
+    assert HOUR <= len(trend.points(0.0)[0]) <= 2 * HOUR
 
 
 def test_a_trend_is_bounded_and_keeps_the_last_value_of_each_second() -> None:

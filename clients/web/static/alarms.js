@@ -2,11 +2,12 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
-import { age, cell, entryLine, tile } from "./parts.js";
-import { act, ask, isCut, kindOf, now, onNews, only, store, utcDate } from "./store.js";
+import { age, cell, coded, entryLine, plain, tile } from "./parts.js";
+import { act, ask, isCut, kindOf, now, onNews, only, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 
-const ROW = 30; // height [px], and share of the window that the list takes, as in style.css
+const isNarrow = () => innerWidth <= 900;
+const rowHeight = () => (isNarrow() ? 54 : 30); // [px], as in style.css; so is the share of the window that the list takes
 const SHARE = 0.6;
 const BESIDE = 4; // rows that are drawn above and below those in sight
 const SHELVES = [["15 min", 900], ["1 h", 3600], ["4 h", 14400], ["12 h", 43200], ["1 d", 86400], ["7 d", 604800]];
@@ -15,6 +16,11 @@ const TITLES = {
   "remove-from-service": "Out of service", "return-to-service": "Return to service",
 };
 const REFRESH_MS = 5000;
+// Of IEC 62682.
+const STATES = {
+  UNACK: "active, not acknowledged", ACKED: "active, acknowledged", RTNUN: "gone, not acknowledged", NORM: "gone",
+  SHLVD: "shelved: silent for a time", DSUPR: "suppressed by its cause", OOSRV: "out of service",
+};
 
 const view = {
   all: [], error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "",
@@ -76,7 +82,8 @@ const notCurrent = () => (isOld() ? html`<p class="said wrong">Not current: ${vi
 const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");
 
 export function alarmLines(some) {
-  const lines = some.map((alarm) => html`<tr><td class=${alarm.severity}>${alarm.severity}</td><td>${alarm.state}</td>
+  const lines = some.map((alarm) => html`<tr><td class=${alarm.severity}>${alarm.severity}</td>
+    <td title=${STATES[alarm.state] ?? ""}>${alarm.state}</td>
     <td><a href=${linkOf(keyOf(alarm))}>${label(alarm)}</a> <small>${alarm.source}</small></td>
     <td>${since(alarm)}</td></tr>`);
   return html`${notCurrent()}${lines.length ? html`<table><tbody>${lines}</tbody></table>`
@@ -99,9 +106,9 @@ function found() {
 
 export function alarmsPage() {
   const device = only("SdpAlerts");
-  const some = found();
-  const first = Math.max(0, Math.floor(view.top / ROW) - BESIDE);
-  const visible = some.slice(first, first + Math.ceil((SHARE * innerHeight) / ROW) + 2 * BESIDE);
+  const [some, height] = [found(), rowHeight()];
+  const first = Math.max(0, Math.floor(view.top / height) - BESIDE);
+  const visible = some.slice(first, first + Math.ceil((SHARE * innerHeight) / height) + 2 * BESIDE);
   const chosen = view.chosen.size ? view.all.filter((one) => view.chosen.has(keyOf(one))) : [];
   return html`${tile("Alarms", html`
     <div class="tools"><span>not acknowledged ${cell(device, "unacknowledgedCount")}</span>
@@ -112,9 +119,12 @@ export function alarmsPage() {
       <button @click=${() => { some.forEach((one) => view.chosen.add(keyOf(one))); redraw(); }}>Choose all ${some.length}</button>
       <button @click=${() => { view.chosen.clear(); redraw(); }} ?disabled=${!chosen.length}>Choose none</button></div>
     ${notCurrent()}
-    <div class="rows" tabindex="0" role="group" aria-label="Alarms" @scroll=${scrolled}>
-      <div class="space" .style=${`height:${some.length * ROW}px`}></div>
+    <div class="rows" .style=${`height:min(${100 * SHARE}vh, ${Math.max(some.length, 3) * height + 2}px)`} tabindex="0"
+      role="group" aria-label="Alarms" @scroll=${scrolled}>
+      <div class="space" .style=${`height:${some.length * height}px`}></div>
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>
+    <p class="soft"><small>${[...new Set(some.map((one) => one.state))].filter((one) => STATES[one]).map((one) =>
+      `${one}: ${STATES[one]}`).join("; ")}</small></p>
     ${tools(chosen)}`, "two")}
     ${tile("One alarm", detail(), "third")}
     ${tile("Newest alerts and actions", newestAlerts(15), "full")}`;
@@ -123,7 +133,7 @@ export function alarmsPage() {
 // From the stream itself, before the list is read again.
 export function newestAlerts(most) {
   const lines = store.alerts.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
-  return lines.length ? html`<table><tbody>${lines}</tbody></table>` : html`<p>None.</p>`;
+  return lines.length ? html`<table><tbody>${lines}</tbody></table>` : html`<p>None: the log of alerts is empty.</p>`;
 }
 
 function filter(event) {
@@ -140,12 +150,12 @@ function row(alarm, at) {
   const key = keyOf(alarm);
   const choose = (event) => { view.chosen[event.target.checked ? "add" : "delete"](key); redraw(); };
   const show = (event) => { event.stopPropagation(); openAlarm(key); };
-  return html`<div class="row ${view.open === key ? "chosen" : ""}" .style=${`top:${at * ROW}px`} @click=${show}>
+  return html`<div class="row ${view.open === key ? "chosen" : ""}" .style=${`top:${at * rowHeight()}px`} @click=${show}>
     <input type="checkbox" aria-label=${`Choose ${key}`} .checked=${view.chosen.has(key)} @change=${choose}
       @click=${(event) => event.stopPropagation()}>
-    <span>${alarm.state}</span><span class=${alarm.severity}>${alarm.severity}</span>
+    <span title=${STATES[alarm.state] ?? ""}>${alarm.state}</span><span class=${alarm.severity}>${alarm.severity}</span>
     <button @click=${show} title=${key}>${label(alarm)}</button>
-    <span title=${alarm.text}>${alarm.source}: ${alarm.text}</span><span>${since(alarm)}</span></div>`;
+    <span title=${alarm.text}>${alarm.source}: ${plain(alarm.text)}</span><span>${since(alarm)}</span></div>`;
 }
 
 // Show one alarm, condition@source; also called when the page is opened with one in its address.
@@ -168,14 +178,14 @@ function detail() {
   if (!alarm) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
   const condition = store.site.conditions[alarm.condition] ?? {};
   return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
-    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utcDate(alarm.raised_at)}
+    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utc(alarm.raised_at)}
     ${alarm.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
-    ${alarm.shelved_until ? html`<br>shelved until ${utcDate(alarm.shelved_until)}` : nothing}</p>
-    <p class="said">${alarm.text}</p>${tools([alarm])}
-    <h2>Response</h2><p>${condition.response ?? "This condition is not in the interface."}</p>
-    ${condition.check ? html`<h2>How to find the cause</h2><p>${condition.check}</p>
-      <ul class="steps">${condition.causes.map((one) => html`<li>${one}</li>`)}</ul>` : nothing}
-    ${condition.ends ? html`<p class="soft">${condition.ends}</p>` : nothing}
+    ${alarm.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
+    <p class="said">${plain(alarm.text)}</p>${tools([alarm])}
+    <h2>Response</h2><p>${coded(condition.response ?? "This condition is not in the interface.")}</p>
+    ${condition.check ? html`<h2>How to find the cause</h2><p>${coded(condition.check)}</p>
+      <ul class="steps">${condition.causes.map((one) => html`<li>${coded(one)}</li>`)}</ul>` : nothing}
+    ${condition.ends ? html`<p class="soft">${coded(condition.ends)}</p>` : nothing}
     <h2>History</h2><table><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }
 
@@ -186,7 +196,7 @@ function tools(some) {
     return html`<button ?disabled=${!may || !fitting.length} @click=${(event) => perform(name, fitting, event)}>${title}</button>`;
   });
   const shelves = SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`);
-  return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarms">
+  return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarm${some.length === 1 ? "" : "s"}">
     <label>Comment <input class="comment" type="text" maxlength="500"></label>
     <label>for <select class="shelf" aria-label="Shelve for">${shelves}</select></label>
     ${buttons}${may ? nothing : html`<small>Sign in as operator to act.</small>`}</div>

@@ -3,20 +3,22 @@
 import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell } from "./parts.js";
 import { dropPlots } from "./plots.js";
-import { act, describe, devicesOf, isCut, marks, now, onNews, only, start, store, utc } from "./store.js";
+import { act, describe, devicesOf, isCut, isDeployed, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { isShared } from "./stream.js";
+import { actsPage, openActs } from "./acts.js";
 import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
 import { approvals } from "./approvals.js";
 import { busPage, openBus } from "./bus.js";
 import { flowDevices, flowPage } from "./flow.js";
+import { nodesPage } from "./nodes.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
 import { subarrayPage } from "./subarray.js";
 
 const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
-  device: devicePage, flow: flowPage,
+  nodes: nodesPage, acts: actsPage, device: devicePage, flow: flowPage,
 };
-const OPENED = { alarms: openAlarm, bus: openBus }; // called once when the page is opened
+const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs }; // called once when the page is opened
 let shown = null;
 let scheduled = false;
 
@@ -52,20 +54,22 @@ function link(page, title, what = "") {
 function whole(page, what) {
   const { site, me } = store;
   const since = store.lastTime ? ` since ${utc(store.lastTime)}` : "";
-  const flows = Object.entries(site?.flows ?? {}).filter(([, flow]) => flowDevices(flow).length);
+  const flows = Object.entries(site?.flows ?? {}).filter(([, flow]) => flowDevices(flow).some(isDeployed));
   const unacknowledged = cell(only("SdpAlerts"), "unacknowledgedCount", false);
   return html`
     <header>
       <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
-      <nav aria-label="Pages">${link("", "Overview")}${link("alarms", html`Alarms ${unacknowledged}`)}
-        ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
-        ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
-        ${link("bus", "Bus")}${link("devices", "Devices")}<a href="explore/">Explore</a></nav>
-      <span>${utc(now())}</span>
+      <span class="clock">${utc(now())}</span>
       ${soundButton()}
       <button @click=${theme} aria-label="Dark or light">◐</button>
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
+      <nav aria-label="Pages">${link("", "Overview")}${
+        link("alarms", html`<span title="and how many of them nobody has acknowledged">Alarms ${unacknowledged}</span>`)}
+        ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
+        ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
+        ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
+        <a href="explore/#/browse/sdp:root">Explore</a></nav>
     </header>
     ${isShared ? nothing : html`<p><small>This browser opens a connection for each tab: six tabs at once get no answers.</small></p>`}
     ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page
@@ -87,6 +91,7 @@ function theme() {
   redraw();
 }
 
+const UNKNOWN_TOKEN = /^token:/;
 function signIn() {
   const dialog = document.createElement("dialog");
   const close = () => dialog.remove();
@@ -97,7 +102,7 @@ function signIn() {
       close();
       await describe();
     } catch (error) {
-      dialog.querySelector(".said").textContent = error.message;
+      dialog.querySelector(".said").textContent = error.message.replace(UNKNOWN_TOKEN, "This token is not known here:");
     }
   };
   render(html`<form @submit=${send}><h2>Sign in</h2>

@@ -1,8 +1,8 @@
 // The bus: each stream's account, dead letters, and putting them back.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { attributeTable, figures, tile } from "./parts.js";
-import { act, ask, only, store } from "./store.js";
+import { attributeTable, figures, folded, tile } from "./parts.js";
+import { act, ask, only, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { statusTile, streams } from "./pages.js";
 
@@ -15,7 +15,7 @@ export function busPage() {
   return html`${statusTile(bus, figures(bus, ["connected", "workersAlive", "workersWanted"]))}
     ${tile("Dead letters", letters(), "full")}
     ${tile("Streams", streams(), "full")}
-    ${tile("All attributes", attributeTable(bus), "full")}`;
+    ${folded("All attributes", attributeTable(bus))}`;
 }
 
 function letters() {
@@ -29,7 +29,7 @@ function letters() {
       <button ?disabled=${view.busy} @click=${lookForLetters}>Look again</button>
       ${some.length ? html`<button ?disabled=${view.busy} @click=${() => redrive(some, false)}>${
         view.chosen.size ? `Try ${some.length} chosen` : `Try all ${some.length}`} (dry run)</button>` : nothing}</div>
-    <p class="said ${view.wrong ? "wrong" : ""}" role="status">${view.busy ? "The bus is read …" : view.said}</p>
+    <p class="said ${view.wrong ? "wrong" : ""}" role="status">${view.busy ? "Reading the bus …" : view.said}</p>
     ${view.tried ? dryRun(view.tried) : nothing}
     ${found && !all.length ? html`<p>None.</p>` : nothing}
     ${all.length ? html`<p>${found.counts.map((one) => `${one.letters} of ${one.topic}: ${one.reason}. `)}</p>
@@ -47,7 +47,7 @@ function row(one) {
   };
   return html`<tr>
     <td><input type="checkbox" aria-label=${`Choose ${one.letter}`} .checked=${view.chosen.has(one.letter)} @change=${choose}></td>
-    <td>${one.time.slice(0, 19).replace("T", " ")} UTC</td><td>${one.topic}<br><small>${one.partition}@${one.offset}</small></td>
+    <td>${utc(Date.parse(one.time) / 1000)}</td><td>${one.topic}<br><small>${one.partition}@${one.offset}</small></td>
     <td>${one.reason} <small>${one.path}</small></td><td class="wide">${one.detail}</td>
     <td><button @click=${() => show(one.letter)}>${one.size} bytes</button>${one["put back"] ? " put back" : ""}</td></tr>`;
 }

@@ -2,9 +2,9 @@
 // is a figure and a trend, an array of numbers a plot, an array of texts a list or a table.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { figures, sourceOf, text, tile } from "./parts.js";
-import { image, spectrum, trend, waterfall } from "./plots.js";
-import { devicesOf, follow, kindOf, look, store } from "./store.js";
+import { age, cell, figures, labelled, sourceOf, text, tile } from "./parts.js";
+import { image, spans, spectrum, trend, waterfall } from "./plots.js";
+import { devicesOf, follow, kindOf, look, now, store } from "./store.js";
 import { statusTile } from "./pages.js";
 
 const MOST_TRENDS = 8;
@@ -23,14 +23,45 @@ export function flowPage(address) {
   if (!devices.includes(device)) return html`<p>The Tango database knows no device of ${address}.</p>`;
   follow(device);
   const link = (one) => html`<a href=${`#/flow/${name}/${one}`} aria-current=${one === device ? "page" : nothing}>${one}</a>`;
-  const choice = devices.length > 1 ? html`<nav aria-label=${`Devices of ${flow.page.title}`}>${devices.map(link)}</nav>` : nothing;
+  const choice = devices.length > 1 && !flow.page.each.length
+    ? html`<nav aria-label=${`Devices of ${flow.page.title}`}>${devices.map(link)}</nav>` : nothing;
   const some = chosen(device, flow.page);
   const label = (one) => kindOf(device).attributes[one].label;
-  return html`${statusTile(device, html`<p class="soft">${flow.summary} <a href=${`#/device/${device}`}>All attributes</a></p>${choice}`,
+  const { each } = flow.page;
+  return html`${each.length ? tile(flow.page.title, eachDevice(devices, each, link), "full") : nothing}
+    ${statusTile(device, html`<p class="soft">${flow.summary} <a href=${`#/device/${device}`}>All attributes</a></p>${
+      each.length ? unused(device) : nothing}${choice}`,
     `${flow.page.title}: ${device}`)}
     ${tile("Values", figures(device, some((one) => !one.length), { limits: true }), "full")}
     ${some((one) => one.length && !isNumbers(one)).map((one) => tile(label(one), texts(device, one), "full"))}
     ${plotTiles(device, flow.page)}`;
+}
+
+// The devices of a flow beside each other, with the subarray of the same number: what it does not use is no trouble now.
+function eachDevice(devices, names, link) {
+  const label = (name) => kindOf(devices[0]).attributes[name].label;
+  return html`<table><thead><tr><th>Device</th><th>State</th>${names.map((name) => html`<th>${label(name)}</th>`)}
+    <th>Subarray</th></tr></thead><tbody>${devices.map((device) => {
+      const subarray = subarrayOf(device);
+      return html`<tr><th scope="row">${link(device)}</th><td>${cell(device, "State")}</td>
+        ${names.map((name) => html`<td>${cell(device, name)} ${name.endsWith("Utc") ? distance(look(device, name).value) : nothing}</td>`)}
+        <td>${subarray ? html`${subarray.split("/").at(-1)}: ${cell(subarray, "obsState")}` : nothing}</td></tr>`;
+    })}</tbody></table>`;
+}
+
+const subarrayOf = (device) => devicesOf("SdpSubarray").find((one) => one.split("/").at(-1) === device.split("/").at(-1));
+
+// What a subarray that does not scan lacks, nobody needs now.
+function unused(device) {
+  const subarray = subarrayOf(device);
+  const { text: state, quality } = labelled(subarray, "obsState");
+  return !subarray || quality === "INVALID" || state === "SCANNING" || look(device, "State").value !== "ALARM" ? nothing
+    : html`<p>Nothing to do now: subarray ${subarray.split("/").at(-1)}, ${state}, does not scan.</p>`;
+}
+
+function distance(time) {
+  const seconds = Date.parse(time) / 1000 - now();
+  return Number.isNaN(seconds) ? nothing : html`<b>${seconds < 0 ? `${age(-seconds)} ago` : `in ${age(seconds)}`}</b>`;
 }
 
 const isNumbers = (entry) => entry.length && entry.type !== "DevString";
@@ -42,6 +73,10 @@ function chosen(device, { attributes, over }) {
   return (fits) => attributes[kind].filter((name) => known[name] && !axes.has(name) && fits(known[name]));
 }
 
+export function trendTile(title, device, names) {
+  return tile(title, html`${spans()}<div class="trends">${names.map((name) => trend(device, name))}</div>`, "full");
+}
+
 export function plotTiles(device, page) {
   const { over, waterfalls } = page;
   const some = chosen(device, page);
@@ -50,7 +85,7 @@ export function plotTiles(device, page) {
   const images = some((one) => one.height);
   const falls = some((one) => isNumbers(one)).filter((name) => waterfalls.includes(name));
   const drawn = (title, content) => (content.length ? tile(title, html`<div class="trends">${content}</div>`, "full") : nothing);
-  return html`${drawn("Last hour", trends.map((name) => trend(device, name)))}
+  return html`${trends.length ? trendTile("Trends", device, trends) : nothing}
     ${drawn("Spectra", plots.map((name) => spectrum(device, name, over[name])))}
     ${drawn("Images", [...images.map((name) => image(device, name, over[name])),
       ...falls.map((name) => waterfall(device, name, over[name]))])}`;

@@ -1,9 +1,7 @@
 // Parts of pages: a value with its quality, a table of attributes, a trend.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { kindOf, look, now, store, utc, utcDate } from "./store.js";
-
-export const STATES_OF_TROUBLE = new Set(["ALARM", "FAULT", "UNKNOWN"]);
+import { kindOf, look, now, store, utc } from "./store.js";
 
 export function text(value, entry) {
   if (value === null || value === undefined) return "–";
@@ -12,9 +10,23 @@ export function text(value, entry) {
   if (Array.isArray(value)) return value.length ? value.map((one) => text(one, entry)).join(", ") : "–";
   if (typeof value === "number") return number(value, entry?.format);
   if (typeof value === "object") return Object.entries(value).map(([name, one]) => `${name} ${text(one)}`).join(", ") || "–";
-  return value === "" ? "–" : String(value).replace(TIMES, "$1 $2 UTC");
+  if (value === "") return "–";
+  const content = /^[{[]|^null$/.test(value) ? parsed(value) : undefined;
+  return content === undefined ? plain(value) : isEmpty(content) ? "none" : text(content);
 }
-const TIMES = /(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)(?:\+00:00|Z)/g; // of UTC, in any text
+
+function parsed(value) {
+  try {
+    return JSON.parse(value);
+  } catch {
+    return undefined; // a text that only begins like JSON
+  }
+}
+const isEmpty = (content) => content === null || (typeof content === "object" && !Object.keys(content).length);
+
+// A text with its times in the one form of this page. All times of SDP are in UTC, also those that do not say so.
+export const plain = (said) => String(said ?? "").replace(TIMES, (_, time) => utc(Date.parse(`${time}Z`) / 1000));
+const TIMES = /\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:\+00:00|Z)?(?!\d|[+-]\d)/g;
 
 function number(value, format) {
   const decimals = /^%\.(\d+)[fe]$/.exec(format ?? "");
@@ -22,6 +34,27 @@ function number(value, format) {
   return Number.isInteger(value) ? grouped(String(value)) : String(+value.toPrecision(6));
 }
 const grouped = (digits) => digits.replace(/\B(?=(\d{3})+(?!\d))/g, (_, __, at) => (digits.slice(0, at).includes(".") ? "" : " "));
+
+// A number with its unit, as people say it: 4.0 ms, 1.2 GHz, 0.23 %.
+const TIMES_OF = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
+const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+export function quantity(value, entry, name = "") {
+  const { unit = "", format } = entry ?? {};
+  if (!unit && /fraction|fill/i.test(name)) return `${+(value * 100).toPrecision(2)} %`;
+  if (unit === "s") {
+    if (Math.abs(value) >= 120) return age(value);
+    const [scale, letter] = value ? TIMES_OF.find(([least]) => Math.abs(value) >= least) ?? TIMES_OF.at(-1) : TIMES_OF[0];
+    return `${near(value / scale)} ${letter}`;
+  }
+  if (unit === "B" || unit === "Hz") {
+    const [scale, letter] = LARGE.find(([least]) => Math.abs(value) >= least) ?? LARGE.at(-1);
+    return `${Number.isInteger(value / scale) ? value / scale : near(value / scale)} ${letter}${unit}`;
+  }
+  const each = unit === "1/s" ? "/s" : unit;
+  const rate = unit.endsWith("/s") && !Number.isInteger(value) ? grouped(near(value)) : number(value, format);
+  return unit ? `${rate}${each.startsWith("/") ? "" : " "}${each}` : rate;
+}
+const near = (value) => value.toFixed(Math.abs(value) < 100 ? 1 : 0);
 
 export function age(seconds) {
   if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`;
@@ -35,14 +68,20 @@ export function labelled(device, attribute) {
 }
 
 // A value whose quality is seen: by colour, by a mark, and in words for a screen reader.
-export function cell(device, attribute, unit = true) {
+export function cell(device, attribute, unit = true, marked = true) {
   const entry = kindOf(device)?.attributes[attribute];
   const seen = labelled(device, attribute);
-  const trouble = attribute === "State" && STATES_OF_TROUBLE.has(seen.value) ? "trouble" : "";
-  return html`<span class="value ${seen.quality.toLowerCase()} ${trouble}" title=${origin(device, attribute, seen)}
-    data-value=${`${device}/${attribute}`}>${seen.text}${
-      unit && entry?.unit && seen.value !== null ? html` <small>${entry.unit}</small>` : nothing}${mark(seen)}</span>`;
+  const shown = unit && typeof seen.value === "number" && !entry?.enum ? quantity(seen.value, entry, attribute) : seen.text;
+  return html`<span class="value ${seen.quality.toLowerCase()} ${badge(seen)}" title=${origin(device, attribute, seen)}
+    data-value=${`${device}/${attribute}`}>${shown}${marked ? mark(seen) : nothing}</span>`;
 }
+
+// A state has its colour on every page: it can be told from afar.
+const COLOURS = {
+  OK: "fine", ON: "fine", DEGRADED: "WARNING", DISABLE: "soft", OFF: "soft", STANDBY: "soft", ALARM: "ALARM", FAILED: "ALARM",
+  FAULT: "ALARM", UNKNOWN: "unknown", INIT: "unknown", ABORTED: "WARNING", SCANNING: "fine",
+};
+const badge = ({ text: shown, quality }) => (quality !== "INVALID" && COLOURS[shown] ? `badge ${COLOURS[shown]}` : "");
 
 // The same for content that is made of a value.
 export function sourceOf(device, attribute, content) {
@@ -51,25 +90,40 @@ export function sourceOf(device, attribute, content) {
     data-value=${`${device}/${attribute}`}>${content}${mark(seen)}</div>`;
 }
 
-const origin = (device, attribute, { quality, why, time }) =>
-  `${device}/${attribute}\n${quality}${why ? `: ${why}` : ""}\nof ${utcDate(time)}`;
+const origin = (device, attribute, { value, quality, why, time }) =>
+  `${device}/${attribute}${typeof value === "number" ? ` = ${value}` : ""}\n${quality}${why ? `: ${why}` : ""}\nof ${utc(time)}`;
 const mark = ({ quality }) => (quality === "VALID" ? nothing
   : html`<span class="mark">${quality === "INVALID" ? " not valid" : ` ${quality.toLowerCase()}`}</span>`);
+
+// A tile that is opened by its title.
+export function folded(title, content) {
+  return html`<details class="tile full"><summary>${title}</summary>${content}</details>`;
+}
+
+// A text of the interface, with its `code`.
+export const coded = (said) => said.split("`").map((part, at) => (at % 2 ? html`<code>${part}</code>` : part));
 
 export function tile(title, content, kind = "") {
   return html`<section class="tile ${kind}"><h2>${title}</h2>${content}</section>`;
 }
 
+// What many values have in common is said once: they are together, below their quality.
+const MANY = 4;
 export function figures(device, names, { limits = false } = {}) {
   const known = kindOf(device)?.attributes ?? {};
-  return html`<dl class="figures">${names.map((name) => html`<div><dt>${known[name]?.label ?? name}</dt>
-    <dd>${cell(device, name)} ${limits ? limitsOf(known[name]) : nothing}</dd></div>`)}</dl>`;
+  const of = Map.groupBy(names, (name) => look(device, name).quality);
+  const alike = [...of].filter(([quality, some]) => quality !== "VALID" && some.length >= MANY);
+  const others = names.filter((name) => !alike.some(([, some]) => some.includes(name)));
+  const list = (some, marked) => html`<dl class="figures">${some.map((name) => html`<div><dt>${known[name]?.label ?? name}</dt>
+    <dd>${cell(device, name, true, marked)} ${limits ? limitsOf(known[name], name) : nothing}</dd></div>`)}</dl>`;
+  return html`${alike.map(([quality, some]) => html`<p class="alike">${quality === "INVALID" ? "Not valid" : `Quality ${quality}`}:</p>
+    ${list(some, false)}`)}${alike.length && others.length ? html`<p class="alike">Others:</p>` : nothing}${list(others, true)}`;
 }
 
-function limitsOf(entry) {
+function limitsOf(entry, name) {
   const { min_alarm, min_warning, max_warning, max_alarm } = entry?.limits ?? {};
   const said = [["warning below", min_warning], ["warning above", max_warning], ["alarm below", min_alarm], ["alarm above", max_alarm]]
-    .filter(([, limit]) => typeof limit === "number").map(([what, limit]) => `${what} ${text(limit)}`);
+    .filter(([, limit]) => typeof limit === "number").map(([what, limit]) => `${what} ${quantity(limit, entry, name)}`);
   return said.length ? html`<small class="limits">${said.join(", ")}</small>` : nothing;
 }
 
@@ -88,7 +142,7 @@ export function attributeTable(device, names) {
 
 export function entryLine(entry, of = true) {
   const what = entry.alert ?? entry.action ?? {};
-  return html`<td>${utc(entry.time)}</td><td>${entry.alert ? what.severity : what.action}</td>
+  return html`<td class="short">${utc(entry.time)}</td><td>${entry.alert ? what.severity : what.action}</td>
     ${of ? html`<td>${what.condition} <small>${what.source}</small></td>` : nothing}
-    <td>${entry.alert ? `${what.state}: ${what.text}` : `${what.operator ?? ""}${what.comment ? `: ${what.comment}` : ""}`}</td>`;
+    <td>${entry.alert ? `${what.state}: ${plain(what.text)}` : `${what.operator ?? ""}${what.comment ? `: ${what.comment}` : ""}`}</td>`;
 }

@@ -1,10 +1,15 @@
 // Plots: the last hour of a scalar, a spectrum, an image. A plot stays the same element while its page is shown.
 
+import { html } from "./vendor/lit-html.js";
 import uPlot from "./vendor/uPlot.esm.js";
-import { age, text } from "./parts.js";
+import { redraw } from "./app.js";
+import { age, quantity, text } from "./parts.js";
 import { ask, isCut, kindOf, look, now, store, utc } from "./store.js";
 
 const HOUR = 3600;
+let hours = 1; // of the trends
+const SHORTEST = 300; // time that a trend shows at the least [s]
+const LATE = 60; // after the begin of the hour, from which a trend says when it begins [s]
 const HEIGHT = 150; // of a plot [px]
 const MOST_ROWS = 120; // of a waterfall
 const READ_MS = 5000; // between two reads of an attribute that sends no events
@@ -88,6 +93,7 @@ const labelOf = ({ label, unit }) => `${label}${unit ? ` [${unit}]` : ""}`;
 const range = (values) => values.filter((one) => typeof one === "number")
   .reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
 
+const STEPS = [60, 120, 300, 600, 1200, 1800, 3600, 7200]; // between two times [s]
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500]; // steps from name to name
 const SCALES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 function short(value) {
@@ -95,17 +101,32 @@ function short(value) {
   return `${+(value / scale).toPrecision(5)}${letter}`;
 }
 
-// One line, and a dashed one for each limit; `names` label the elements of an array.
-function lines(parent, { time = false, range, names, limits = [] }) {
+// The dashed lines of the limits have their names; a limit outside of what the data need is not drawn.
+const namesOfLimits = (limits) => (plot) => {
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--alarm").trim();
+  [ctx.textAlign, ctx.textBaseline] = ["left", "bottom"];
+  ctx.font = `${11 * devicePixelRatio}px sans-serif`;
+  for (const { value, title } of limits) {
+    const y = plot.valToPos(value, "y", true);
+    if (y > bbox.top && y < bbox.top + bbox.height) ctx.fillText(title, bbox.left + 4 * devicePixelRatio, y - 2 * devicePixelRatio);
+  }
+  ctx.restore();
+};
+
+// One line, and a dashed one for each limit; `names` label the elements of an array, `said` writes a number of the axis.
+function lines(parent, { time = false, range, names, limits = [], said = short }) {
   const css = getComputedStyle(document.documentElement);
   const [stroke, line, alarm] = ["--ink", "--line", "--alarm"].map((name) => css.getPropertyValue(name).trim());
   const axis = { stroke, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const clock = (_, ticks) => ticks.map((one) => new Date(one * 1000).toISOString().slice(11, 16));
-  const numbers = { ...axis, values: (_, ticks) => ticks.map(short) };
+  const numbers = { ...axis, values: (_, ticks) => ticks.map((one) => said(one)) };
   // Every second name is one line lower, so that neighbours do not overlap.
   const named = (_, ticks) => ticks.map((one, at) => "\n".repeat(at % 2) + (names()[one] ?? ""));
   const byName = { ...axis, values: named, size: 60, space: 35, incrs: WHOLE };
   const scales = { x: { time, range } };
+  if (time) scales.y = { range: (_, low, high) => fitting(low, high) };
   if (names) {
     // Whole bars, from zero.
     scales.x.range = (_, low, high) => [low - 0.5, high + 0.5];
@@ -116,23 +137,49 @@ function lines(parent, { time = false, range, names, limits = [] }) {
   return new uPlot({
     width: 420, height: HEIGHT, legend: { show: false }, scales,
     tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
-    axes: [time ? { ...axis, values: clock } : names ? byName : numbers, { ...numbers, size: 64 }],
+    hooks: { draw: [namesOfLimits(limits)] },
+    axes: [time ? { ...axis, values: clock, incrs: STEPS } : names ? byName : numbers, { ...numbers, size: 64 }],
     series: [{}, { stroke, width: 1.4, spanGaps: false, points, paths, fill: names ? line : undefined },
-      ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points }))],
+      ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points, auto: false }))],
   }, [[], [], ...limits.map(() => [])], parent);
 }
 
+// The range of the data; of a value that never changes, some room around it.
+function fitting(low, high) {
+  if (low === null || high === null) return [0, 1];
+  const room = high > low ? 0.1 * (high - low) : Math.abs(high) / 10 || 1;
+  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
+}
+
+const LIMITS = { min_alarm: "alarm up to", min_warning: "warning up to", max_warning: "warning from", max_alarm: "alarm from" };
+
 class Trend extends Plot {
   constructor(device, attribute) {
-    super(device, attribute, 2000, ", last hour");
-    this.limits = Object.values(this.entry?.limits ?? {}).filter((one) => typeof one === "number");
-    this.lines({ time: true, range: () => [now() - HOUR, now()], limits: this.limits });
+    super(device, attribute, 2000);
+    this.first = Infinity;
+    // The axis has the unit where that changes with the size of the number.
+    const said = (value) => quantity(value, this.entry, attribute);
+    const isScaled = ["s", "B", "Hz"].includes(this.entry?.unit) || /%$/.test(said(0));
+    this.title = `${isScaled ? this.entry.label : this.title}, ${hours === 1 ? "last hour" : `last ${hours} h`}`;
+    this.limits = Object.entries(this.entry?.limits ?? {}).filter(([, one]) => typeof one === "number")
+      .map(([name, value]) => ({ value, title: `${LIMITS[name]} ${said(value)}` }));
+    const range = () => [Math.max(now() - hours * HOUR, Math.min(this.first, now() - SHORTEST)), now()];
+    this.lines({ time: true, range, limits: this.limits, said: isScaled ? said : undefined });
   }
   async draw() {
-    const [times, values] = await ask("trend", { device: this.device, attribute: this.attribute });
-    this.show([times, values, ...this.limits.map((limit) => times.map(() => limit))]);
-    return this.title;
+    const [times, values] = await ask("trend", { device: this.device, attribute: this.attribute, hours });
+    this.first = times[0] ?? Infinity;
+    this.show([times, values, ...this.limits.map(({ value }) => times.map(() => value))]);
+    return [this.title, ...this.limits.map(({ title }) => title), ...why(times, values)].join("; ");
   }
+}
+
+// Why a trend is empty, or begins within the hour.
+function why(times, values) {
+  const first = values.findIndex((one) => one !== null);
+  if (!times.length) return ["no values yet: this page's server begins to follow it now"];
+  if (first < 0) return [`no valid value since ${utc(times[0])}`];
+  return times[0] > now() - hours * HOUR + LATE ? [`begins at ${utc(times[0])}, when this page's server began to follow it`] : [];
 }
 
 class Spectrum extends Plot {
@@ -202,6 +249,14 @@ class Waterfall extends Picture {
 }
 
 export const trend = kept(Trend);
+
+// The choice between the times that trends go back.
+export function spans() {
+  const choose = (event) => { hours = Number(event.target.value); dropPlots(); redraw(); };
+  return html`<div class="tools"><label>Trends of the last <select @change=${choose}>${[[1, "1 h"], [12, "12 h"]].map(([value, title]) =>
+    html`<option value=${value} ?selected=${value === hours}>${title}</option>`)}</select></label></div>`;
+}
+
 export const spectrum = kept(Spectrum);
 export const image = kept(Picture);
 export const waterfall = kept(Waterfall);

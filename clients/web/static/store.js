@@ -61,8 +61,12 @@ export function marks() {
   return [store.site?.banner, said && `REPLAY: ${said.replace(/^\s*REPLAY\b\W*/, "")}`].filter(Boolean);
 }
 
-export const utc = (time) => (time ? new Date(time * 1000).toISOString().slice(11, 19) + " UTC" : "-");
-export const utcDate = (time) => (time ? new Date(time * 1000).toISOString().slice(0, 19).replace("T", " ") + " UTC" : "-");
+// The one form of a time on this page; of the day of today, the time alone.
+export function utc(time) {
+  if (!time) return "–";
+  const [of, today] = [time, now()].map((one) => new Date(one * 1000).toISOString());
+  return `${of.slice(0, 10) === today.slice(0, 10) ? "" : `${of.slice(0, 10)} `}${of.slice(11, 19)} UTC`;
+}
 
 // Asked for each value that is drawn: the devices of a class are sorted once for each description of the site.
 let [sorted, sortedOf] = [new Map(), null];
@@ -74,17 +78,23 @@ export function devicesOf(kind) {
   }
   return sorted.get(kind);
 }
+// Whether a device is of this deployment: all are registered, also those of parts that are left out. While SdpMaster does
+// not say which servers it expects, all are.
+export function isDeployed(device) {
+  const expected = store.values.get(`${only("SdpMaster")}/deviceServers`)?.[0];
+  return !expected?.length || expected.includes(store.site.instances[device]);
+}
 export const only = (kind) => devicesOf(kind)[0] ?? "";
 export const kindOf = (device) => store.site?.classes[store.site.devices[device]];
 
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(parameters).toString();
   const signal = AbortSignal.timeout(ANSWERS_MS); // a server that stands still would be waited for minutes
-  return answer(await fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
+  return answer(fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
 }
 
 export async function act(path, body) {
-  return answer(await fetch(new URL(`api/${path}`, BASE), {
+  return answer(fetch(new URL(`api/${path}`, BASE), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   }));
 }
@@ -99,7 +109,8 @@ export function follow(device) {
   }
 }
 
-async function answer(response) {
+async function answer(asked) {
+  const response = await asked.catch(() => { throw new Error("the server of this page does not answer"); });
   const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
   if (!response.ok) throw new Error(content?.error ?? response.statusText);
   return content;

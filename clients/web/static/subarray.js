@@ -1,7 +1,7 @@
 // One subarray: its observing state, its commands, and forms to give commands.
 
 import { html, nothing, svg } from "./vendor/lit-html.js";
-import { age, attributeTable, cell, figures, labelled, tile } from "./parts.js";
+import { age, attributeTable, cell, figures, folded, labelled, plain, tile } from "./parts.js";
 import { act, ask, kindOf, look, now, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { form, sampleOf } from "./form.js";
@@ -16,6 +16,7 @@ const WAYS = [
   ["FAULT", "RESTARTING"], ["ABORTED", "RESETTING", "IDLE"],
 ];
 const REFRESH_MS = 2000;
+const ABORTS = "Abort acts at once, without a confirmation, and cancels the commands in the queue.";
 const BAD = new Set(["FAILED", "TIMED_OUT", "UNDELIVERED", "REJECTED"]);
 
 const fresh = () => ({ commands: [], error: "", looked: -Infinity, chosen: "", text: "", wrong: [], said: "", refused: false });
@@ -29,7 +30,7 @@ function turnTo(device) {
 // Tiles of any device that takes commands. What grows is below what one clicks.
 export function commandTiles(device) {
   turnTo(device);
-  return html`${tile("Give a command", html`${giving(kindOf(device), store.me.role !== "viewer")}${said()}`, "full")}
+  return html`${tile("Give a command", giving(kindOf(device), store.me.role !== "viewer"), "full")}
     ${tile("Commands", timeline(), "full")}`;
 }
 
@@ -67,15 +68,15 @@ export function subarrayPage(device) {
       <small>State ${cell(device, "State")}, health ${cell(device, "healthState")}</small></p>
       ${diagram(device)}
       <div class="tools"><button class="abort" ?disabled=${!may} @click=${() => send("Abort", "")}>Abort</button>
-        <small>${may ? "Abort asks nothing, and overtakes all that is queued." : "Sign in as operator to command."}</small></div>
-      ${said()}`)}
+        <small>${may ? ABORTS : "Sign in as operator to command."}</small></div>
+      ${view.chosen ? nothing : said()}`)}
     ${tile("Observation", html`${figures(device, ["ebID", "scanType", "scanID"])}
       <h2>Resources</h2><p class="said">${cell(device, "resources")}</p>
       <h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
       ${adminMode(device)}${reasons.length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
     ${tile("Give a command", giving(kind, may), "full")}
     ${tile("Commands", timeline(), "full")}
-    ${tile("Attributes", attributeTable(device), "full")}`;
+    ${folded("All attributes", attributeTable(device))}`;
 }
 
 async function refresh() {
@@ -93,9 +94,18 @@ function diagram(device) {
   const seen = labelled(device, "obsState");
   const old = seen.quality === "INVALID";
   return html`<svg class="diagram" viewBox="0 0 600 230" role="img" aria-label=${`Observing states; now ${old ? "not known" : seen.text}`}>
-    ${WAYS.map((way) => svg`<polyline points=${way.map((name) => PLACES[name].join()).join(" ")}/>`)}
+    <defs><marker id="arrow" viewBox="0 0 6 6" refX="6" refY="3" markerWidth="6" markerHeight="6" orient="auto">
+      <path d="M0,0 L6,3 L0,6 z"/></marker></defs>
+    ${WAYS.flatMap((way) => way.slice(1).map((name, at) => arrow(PLACES[way[at]], PLACES[name])))}
     ${Object.entries(PLACES).map(([name, [x, y]]) => svg`<g class=${name === seen.text ? (old ? "old" : "now") : ""}>
       <rect x=${x - 50} y=${y - 14} width="100" height="28" rx="6"/><text x=${x} y=${y + 4}>${name}</text></g>`)}</svg>`;
+}
+
+// From the border of one box to that of the next.
+function arrow([x, y], [toX, toY]) {
+  const [width, height] = [Math.sign(toX - x) * 50, Math.sign(toY - y) * 14];
+  const [sideX, sideY] = Math.abs(toX - x) > 100 ? [width, 0] : [0, height];
+  return svg`<line x1=${x + sideX} y1=${y + sideY} x2=${toX - sideX} y2=${toY - sideY} marker-end="url(#arrow)"/>`;
 }
 
 function timeline() {
@@ -111,26 +121,38 @@ function timeline() {
         <td>${one.name}<br><small>${one.id}</small></td>
         <td class=${BAD.has(one.status) ? "ALARM" : ""}>${one.status}</td>
         <td><div class="bar" role="progressbar" aria-label=${`Progress of ${one.name}`} aria-valuenow=${progress}>
-          <i .style=${`width:${progress}%`}></i></div></td>
+          <i class=${BAD.has(one.status) ? "bad" : ""} .style=${`width:${progress}%`}></i></div></td>
         <td class="short">${(end - begin).toFixed(1)} s</td><td><small>${by}${approver && `; approved by ${approver}`}</small></td>
-        <td class="wide">${one.text ?? ""}</td></tr>`;
+        <td class="wide">${plain(one.text)}</td></tr>`;
     })}</tbody></table></div>
     ${view.commands.length || view.error ? nothing : html`<p>No commands are remembered.</p>`}`;
+}
+
+// Why a command is not allowed now; empty: it is, or that is not known.
+function forbidden({ state, obs_state }) {
+  for (const [attribute, allowed] of [["State", state], ["obsState", obs_state]]) {
+    const { text, quality } = labelled(view.device, attribute);
+    if (allowed?.length && quality !== "INVALID" && !allowed.includes(text)) return `not in ${text}`;
+  }
+  return "";
 }
 
 function giving(kind, may) {
   const entry = kind.commands[view.chosen];
   const versions = Object.keys(view.schemas[entry?.argument] ?? {});
-  const state = labelled(view.device, "obsState").text;
-  const buttons = Object.entries(kind.commands).map(([name, one]) => html`<button title=${one.description} @click=${() => choose(name)}
-    aria-pressed=${view.chosen === name ? "true" : "false"}>${name}${
-      one.obs_state.length && !one.obs_state.includes(state) ? html` <small>not in ${state}</small>` : nothing}</button>`);
+  const buttons = Object.entries(kind.commands).filter(([name]) => name !== "Abort").map(([name, one]) => {
+    const why = forbidden(one);
+    return html`<button title=${one.description} @click=${() => choose(name)}
+      aria-pressed=${view.chosen === name ? "true" : "false"}>${name}${why ? html` <small>${why}</small>` : nothing}</button>`;
+  });
+  const why = entry && forbidden(entry);
   return html`<div class="tools" role="group" aria-label="Commands">${buttons}</div>
     ${entry ? html`<p>${entry.description}</p>
       ${entry.argument && versions.length ? argument(view.schemas[entry.argument], versions) : nothing}
       ${view.wrong.map((one) => html`<p class="said wrong" role="status">${one}</p>`)}
-      ${entry.argument && !versions.length ? nothing : html`<button ?disabled=${!may || view.wrong.length}
-        @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>`}` : nothing}`;
+      ${entry.argument && !versions.length ? nothing : html`<div class="tools send"><button ?disabled=${!may || why || view.wrong.length}
+        @click=${() => send(view.chosen, view.text)}>Send ${view.chosen}</button>
+        ${why ? html`<small>${view.chosen} is ${why}.</small>` : nothing}</div>`}${said()}` : nothing}`;
 }
 
 function argument(schemas, versions) {
@@ -194,7 +216,7 @@ async function send(command, argument) {
   try {
     view.said = `${command} has the id ${await act("command", { device: view.device, command, argument })}.`;
   } catch (error) {
-    [view.said, view.refused] = [`${command}: ${error.message}`, true];
+    [view.said, view.refused] = [`${command} is refused: ${error.message}`, true];
   }
   refresh();
 }

@@ -18,12 +18,13 @@ def command_entry(record: Record) -> AuditEntry | None:
     if found.parent:
         said = " ".join(filter(None, (f"for {found.parent}", argument)))
         by = f"controller {found.origin}"
-        return AuditEntry(found.issued / 1e6, f"{found.command} ordered", found.device, by, "", said)
+        return AuditEntry(found.issued / 1e6, f"{found.command} ordered", found.device, by, "", said, "order")
     if not found.approver:
-        return AuditEntry(found.issued / 1e6, found.command, found.device, found.client, found.operator, argument)
+        who = found.client, found.operator
+        return AuditEntry(found.issued / 1e6, found.command, found.device, *who, argument, "command")
     said = " ".join(filter(None, (f"{found.id} of {given_by(found.operator, found.client)}", argument)))
-    act = f"{found.command} approved"
-    return AuditEntry(found.issued / 1e6, act, found.device, found.approver_client, found.approver, said)
+    act, who = f"{found.command} approved", (found.approver_client, found.approver)
+    return AuditEntry(found.issued / 1e6, act, found.device, *who, said, "approval")
 
 
 def held_entry(record: Record) -> AuditEntry | None:
@@ -31,10 +32,10 @@ def held_entry(record: Record) -> AuditEntry | None:
     if isinstance(found := decode_held(record.value), AckMessage):
         if not found.withdrawer:
             return None
-        act = f"{found.command} withdrawn"
-        return AuditEntry(found.time / 1e6, act, found.device, found.withdrawer_client, found.withdrawer, found.id)
+        act, who = f"{found.command} withdrawn", (found.withdrawer_client, found.withdrawer)
+        return AuditEntry(found.time / 1e6, act, found.device, *who, found.id, "approval")
     entry = command_entry(record)
-    return None if entry is None else entry._replace(act=f"{entry.act} held")
+    return None if entry is None else entry._replace(act=f"{entry.act} held", kind="approval")
 
 
 def refusal_entry(record: Record) -> AuditEntry | None:
@@ -43,7 +44,7 @@ def refusal_entry(record: Record) -> AuditEntry | None:
     if isinstance(found, Suppressed | RecordRejected):
         return None
     act = f"{found.command} refused"
-    return AuditEntry(found.time / 1e6, act, found.device, found.client, found.operator, found.text)
+    return AuditEntry(found.time / 1e6, act, found.device, found.client, found.operator, found.text, "refusal")
 
 
 def mode_entry(record: Record) -> AuditEntry | None:
@@ -51,4 +52,5 @@ def mode_entry(record: Record) -> AuditEntry | None:
     found = decode_state(record.value)
     if isinstance(found, Suppressed | RecordRejected):
         return None
-    return AuditEntry(found.time / 1e6, f"{found.attribute} {found.value}", found.device, found.client, "")
+    act = f"{found.attribute} {found.value}"
+    return AuditEntry(found.time / 1e6, act, found.device, found.client, "", kind="mode")

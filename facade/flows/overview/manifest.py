@@ -11,8 +11,10 @@ MANIFEST = Manifest(
         "positions": Isolation.READ_COMMITTED,
         "snapshots": Isolation.READ_COMMITTED,
         "dead-letters": Isolation.READ_COMMITTED,
+        "page-acts": Isolation.READ_COMMITTED,
     },
     set_aside_by={"heartbeats": "subarray"},
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
     compose="facade.flows.overview.views:compose",
+    audit={"page-acts": "facade.flows.overview.page_acts:page_entry"},
 )

@@ -27,6 +27,7 @@ MANIFEST = Manifest(
     conformance="clients.conformance.devices:TABLES",
     page=FlowPage(
         title="Calibration",
+        each=("solutionId", "validFromUtc", "validUntilUtc"),
         over=dict.fromkeys(("antennaAmplitude", "antennaPhaseRms", "antennaFlagged"), "antennas")
         | dict.fromkeys(("gainAmplitude", "gainPhase"), "channelFrequencies"),
     ),

@@ -18,14 +18,15 @@ from facade.flows.telemetry.consistency import checked, impossible
 from facade.flows.telemetry.ledger import WindowLedger, seconds
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import FOLLOWS, Group, StreamSummary, Summary
-from facade.flows.telemetry.plan import Plan, plans
-from facade.flows.telemetry.view import TelemetryView, read_so_far
+from facade.flows.telemetry.plan import FIGURES, Plan, plans
+from facade.flows.telemetry.view import TelemetryView, evaluate, read_so_far
+from facade.icd.model import Source
 from facade.instances import device_number
 from facade.messages import RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.printable import excerpt
 from facade.racks import Racks
-from facade.reading import Value
+from facade.reading import Image, Value
 from facade.runtime.accounts import OVERLAP
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
@@ -35,7 +36,7 @@ from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import WorkerAccounts
 from facade.severities import ALARM
-from facade.windows.frame import Array
+from facade.windows.frame import Array, FieldArrays
 
 _EVERY = 0.05
 """Least time between searches for closed windows, for streams with new summaries [s]."""
@@ -323,6 +324,10 @@ class _Counted(NamedTuple):
     at: float
     late: Array
     used: Array
+    heard: Array
+    """Time of the last summary of each group [Unix s]; 0: never."""
+    sums: Mapping[str, Array]
+    """Of the fields, by the names that these have in summaries."""
     delays: dict[int, float]
     """Of groups with many late records since the last count: how old the newest one was when the broker took it [s]."""
 
@@ -332,6 +337,22 @@ class _Counted(NamedTuple):
         whole = late + self.used - before.used
         for number in np.flatnonzero(late > _MOST_LATE * whole).tolist():
             yield number, int(late[number]), int(whole[number])
+
+    def figures_since(self, before: "_Counted", sources: Sequence[Source], plan: Plan) -> Iterator[Array]:
+        """Return the values of attributes over the records since an earlier count, of all groups; NaN: unknown.
+
+        A rate is that between the last summaries of the two counts: it is right as well while this server catches up.
+        """
+        late, since = self.late - before.late, self.heard - before.heard
+        all_of_them = late + self.used - before.used
+        fields = {name: FieldArrays(sum=now - before.sums.get(name, 0)) for name, now in self.sums.items()}
+        for one in sources:
+            count = late if one.rule == "late" else all_of_them
+            if one.rule not in ("late", "rate"):
+                yield evaluate(one, count, fields, plan)
+                continue
+            rate = np.divide(count, since, out=np.zeros(len(count)), where=since > 0)
+            yield np.where(before.heard > 0, rate, np.nan)
 
 
 class _Late(NamedTuple):
@@ -421,7 +442,22 @@ class TelemetryHealth(HealthSource):
             noun, silent = ledger.plan.noun, (ledger.expected - reporting)
             found |= {f"{noun}sExpected": len(ledger.expected), f"{noun}sReporting": len(reporting)}
             found[f"{noun}sSilent"] = tuple(sorted(group for group in silent if isinstance(group, int)))
+            found[f"{noun}Figures"] = self._figures(ledger)
         return {one.name: found[one.name] for one in self._classes[device_class].attributes if one.name in found}
+
+    def _figures(self, ledger: WindowLedger) -> Image:
+        """Return a row for each of `FIGURES`, and one for the silence [s]; columns are the numbers of the groups."""
+        counted = self._counted.get(ledger.plan.topic, deque())
+        own = next((one for one in self._classes.values() if one.state_source == ledger.plan.topic), None)
+        if len(counted) < 2 or own is None:
+            return ()
+        known = {one.name: one.source for one in own.attributes}
+        sources = [source for name in FIGURES if (source := known[name])]
+        newest, numbers = counted[-1], [int(group) for group in ledger.groups]
+        silence = np.where(newest.heard > 0, newest.at - newest.heard, np.nan)
+        found = np.full((len(sources) + 1, max(numbers) + 1), np.nan)
+        found[:, numbers] = [*newest.figures_since(counted[0], sources, ledger.plan), silence]
+        return tuple(map(tuple, found.tolist()))
 
     def _decide(self, now: float) -> Wanted:
         before = self._wanted if self._wanted.workers else Wanted(self._workers())
@@ -460,7 +496,8 @@ class TelemetryHealth(HealthSource):
             counted.clear()  # after a long pause, or a change of the clock
         if not counted or now - counted[-1].at >= 1.0:
             totals = ledger.totals
-            counted.append(_Counted(now, totals.late.copy(), totals.count.copy(), {}))
+            sums = {name: column.copy() for name, column in totals.sums.items()}
+            counted.append(_Counted(now, totals.late.copy(), totals.count.copy(), totals.heard.copy(), sums, {}))
             for number, *_ in counted[-1].late_since(counted[-2]) if len(counted) > 1 else ():
                 read_to = ledger.read_to(ledger.groups[number])
                 counted[-1].delays[number] = seconds(read_to - int(totals.late_us[number]))

@@ -33,6 +33,9 @@ _STATISTICS: dict[model.Rule, frozenset[str]] = {
     "quantile": frozenset({"sketch"}),
 }
 
+FIGURES = ("heapRate", "packetLossFraction", "latencyMean", "heapsLate")
+"""Attributes of a node that SdpMaster has of all nodes together, over the last seconds; of late heaps, the rate."""
+
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:

@@ -6,7 +6,7 @@ from typing import Annotated
 from facade.clock import SystemClock
 from facade.console import ERR
 from facade.errors import ConfigError
-from facade.flows.telemetry.simulator.faults import FAR, Faults, Scenario, Silence, Skew, TimeLimits
+from facade.flows.telemetry.simulator.faults import FAR, Faults, Loss, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.heaps import HeapNumbers, HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, IngestSimulator
 from facade.icd.load import load
@@ -75,6 +75,9 @@ def ingest(
         list[str] | None, fault(metavar="NODE:FROM:TO", help="A node stops; seconds. Repeatable.")
     ] = None,
     skew: Annotated[list[str] | None, fault(metavar="NODE:SECONDS", help="A node's clock is off. Repeatable.")] = None,
+    loss: Annotated[
+        list[str] | None, fault(metavar="NODE:SHARE", help="A node loses this share of its packets. Repeatable.")
+    ] = None,
     bootstrap: Bootstrap = None,
     prefix: Prefix = None,
 ) -> None:
@@ -100,6 +103,7 @@ def ingest(
         chance_seconds=faults_for,
         silences=tuple(map(Silence.parse, silence or ())),
         skews=tuple(map(Skew.parse, skew or ())),
+        losses=tuple(map(Loss.parse, loss or ())),
     )
     scenario = Scenario(
         nodes=settings.nodes if nodes is None else nodes,

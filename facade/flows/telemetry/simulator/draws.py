@@ -83,12 +83,13 @@ class Draws:
         self._skew = np.zeros(nodes, dtype=np.int64)
         for skew in scenario.faults.skews:
             self._skew[skew.node - scenario.first_node] = round(skew.seconds * MICRO)
+        self._loss = {loss.node - scenario.first_node: loss.share for loss in scenario.faults.losses}
 
     def block(self) -> Block:
         """Draw the next heaps."""
         shape, ends = self._shape, self._faults.chance_seconds
         if ends is not None and self._done >= ends * self._scenario.rate:
-            self._faults = Faults(silences=self._faults.silences)  # the skews of clocks are in `_skew`
+            self._faults = Faults(silences=self._faults.silences)  # skews and losses are kept apart
         active = self._active()
         skipped = self._happens("gaps", active)
         steps = active.astype(np.int64) + skipped
@@ -161,6 +162,8 @@ class Draws:
     def _losses(self) -> tuple[Column, Column]:
         chance = self._burst_chance
         lost = np.zeros(self._shape, dtype=np.int64)
+        for node, share in self._loss.items():
+            lost[:, node] = chance.binomial(PACKETS, share, self._rounds)
         late = np.zeros(self._shape, dtype=np.int64)
         begun = [
             (int(at) // self._shape[1], int(at) % self._shape[1], int(length), float(share))

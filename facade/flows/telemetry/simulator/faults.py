@@ -83,6 +83,26 @@ class Skew:
             raise ConfigError(f"skew: expected NODE:SECONDS such as 1:-30, got {text!r}") from error
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Share of its packets that one node loses, beside the rare losses of all nodes."""
+
+    node: int
+    share: float
+
+    @classmethod
+    def parse(cls, text: str) -> "Loss":
+        """Read ``NODE:SHARE``."""
+        try:
+            node, share = text.split(":")
+            loss = cls(int(node), float(share))
+        except ValueError as error:
+            raise ConfigError(f"loss: expected NODE:SHARE such as 1:0.01, got {text!r}") from error
+        if not 0 <= loss.share <= 1:
+            raise ConfigError(f"loss: expected a share from 0 to 1, got {text!r}")
+        return loss
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """The faults of a stream; probabilities are per heap."""
@@ -105,6 +125,7 @@ class Faults:
     """Duration of the probabilities, in stream time [s]; None: always."""
     silences: tuple[Silence, ...] = ()
     skews: tuple[Skew, ...] = ()
+    losses: tuple[Loss, ...] = ()
 
     def check(self, limits: TimeLimits, nodes: range) -> None:
         """Raise a ConfigError if the settings make no sense."""
@@ -116,9 +137,12 @@ class Faults:
             raise ConfigError(f"chance_seconds: expected at least 0 s, got {self.chance_seconds}")
         if self.late + self.ahead > 1:
             raise ConfigError(f"late + ahead: expected at most 1, got {self.late + self.ahead}")
-        for node in (*(silence.node for silence in self.silences), *(skew.node for skew in self.skews)):
-            if node not in nodes:
-                raise ConfigError(f"silence, skew: expected a node from {nodes[0]} to {nodes[-1]}, got {node}")
+        of_nodes: tuple[Silence | Skew | Loss, ...] = (*self.silences, *self.skews, *self.losses)
+        for one in of_nodes:
+            if one.node not in nodes:
+                raise ConfigError(
+                    f"silence, skew, loss: expected a node from {nodes[0]} to {nodes[-1]}, got {one.node}"
+                )
         for name, shift in self.shifts():
             if not abs(shift) <= _LONGEST_SHIFT:  # refuses NaN as well
                 raise ConfigError(f"{name}: expected at most ten years, got {shift} s")
