@@ -26,6 +26,11 @@ def utc_text(time_us: int) -> str:
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="milliseconds")
 
 
+def utc_seconds(time: float) -> str:
+    """Return a time [Unix s] for people, such as 2026-11-28 14:14:10 UTC."""
+    return f"{_EPOCH + timedelta(seconds=int(time)):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def wait_until(clock: Clock, condition: Callable[[], bool], within: float, each: float = 0.05) -> bool:
     """Wait for a condition, checked at intervals [s]; return whether it came true in time [s]."""
     deadline = clock.monotonic() + within
