@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from facade import alarm_states as states
 from facade.errors import ConfigError
-from facade.flows.alerts import states
+from facade.judgement import AlarmDict
 from facade.printable import listed
 from facade.severities import SEVERITIES
 
 _ALL = frozenset({*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV})
-AlarmDict = Mapping[str, Any]
-"""An alarm in the form of GetAlarms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.progress import track
 
-from clients.alarm_choice import ACTIONS, AlarmDict, OperatorAction, choose, request, urgency
+from clients.alarm_choice import ACTIONS, OperatorAction, choose, request, urgency
 from facade.cli.tango_host import TangoHost, device_name, require_tango_database, require_tango_host
 from facade.clock import SystemClock, utc_seconds
 from facade.console import ERR, OUT, AsJson, say
@@ -25,6 +25,7 @@ from facade.flows.alerts.follower import FollowedAlert
 from facade.icd.load import load
 from facade.icd.model import Condition
 from facade.icd.words import runbook
+from facade.judgement import AlarmDict
 from facade.printable import printable
 from facade.runtime.stopping import stopping
 from facade.severities import Severity

@@ -13,7 +13,7 @@ from typing import Any
 import tango
 
 from clients.events import DeviceEvent, as_event, open_database
-from clients.status import ALERTS, BUS, MASTER, WORKERS, Seen
+from clients.status import ALERTS, QUESTIONS, SERVERS, Seen, see
 from facade.clock import Clock
 from facade.errors import CommandRefused, FacadeError, InfraError
 from facade.exports.tango_db import SERVER
@@ -84,6 +84,7 @@ class AskedDevice:
 WITHIN = 3.0
 """Longest time for all devices together, and for the database before them [s]."""
 
+_UNREGISTERED = InfraError("it is not in the Tango database; see `sdp-facade register`")
 Question = Callable[[], Any]
 
 
@@ -94,37 +95,35 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {found}")
     instances = [name.partition("/")[2] for name in found]
     asked = {f"{SERVER}/{one}": _pinging(f"tango://{tango_host}/dserver/{SERVER}/{one}") for one in instances}
-    for name, server, attributes in (
-        (MASTER, "control", ("State", "healthState", "healthInfo", "healthIssues")),
-        (BUS, "control", ("State", "Status")),
-        (ALERTS, "alerts", ("State", "Status")),
-    ):
-        asked[name] = _reading(tango_host, name, server, attributes)
+    for name, (device, attributes) in QUESTIONS.items():
+        asked[name] = _reading(tango_host, device, attributes)
     asked["alarms"] = lambda: json.loads(AskedDevice(tango_host, ALERTS, "alerts").command("GetAlarms"))
-    # Separately, as an older server has no such attribute.
-    asked["workers"] = _reading(tango_host, BUS, "control", ("State", *WORKERS))
     said = _all(asked, clock)
-    master = _or_none(said[MASTER])
-    if master is not None and master["healthState"] is not None:
-        master["healthState"] = health_labels[master["healthState"]]
-    return Seen(
-        servers={one: _why(said[f"{SERVER}/{one}"]) for one in instances},
-        master=master,
-        bus=_or_none(said[BUS]),
-        alerts=_or_none(said[ALERTS]),
-        alarms=_or_none(said["alarms"]),
-        workers=_or_none(said["workers"]),
-    )
+    answers = {name: _or_none(said[name]) for name in QUESTIONS}
+
+    def why(instance: str) -> str:
+        error = said.get(f"{SERVER}/{instance}", _UNREGISTERED)
+        return str(error) if isinstance(error, Exception) else ""
+
+    return see(answers, _or_none(said["alarms"]), instances, why, health_labels)
+
+
+def deployed(tango_host: str, clock: Clock) -> Sequence[str]:
+    """Return the device servers that the deployment runs, by SdpMaster; none: it does not say."""
+    asked = {"": _reading(tango_host, *QUESTIONS["servers"])}
+    return (_or_none(_all(asked, clock)[""]) or {}).get(SERVERS) or ()
 
 
 def _pinging(name: str) -> Question:
     return lambda: tango.DeviceProxy(name).ping()
 
 
-def _reading(tango_host: str, name: str, server: str, attributes: Sequence[str]) -> Question:
+def _reading(tango_host: str, device: str, attributes: Sequence[str]) -> Question:
+    server = "alerts" if device == ALERTS else "control"
+
     def read() -> Mapping[str, Any]:
-        found = AskedDevice(tango_host, name, server).read(*attributes)
-        return found | {"State": str(found["State"])}
+        found = AskedDevice(tango_host, device, server).read(*attributes)
+        return found | ({"State": str(found["State"])} if "State" in found else {})
 
     return read
 
@@ -168,7 +167,3 @@ def _answer(end: Connection, question: Question) -> None:
 
 def _or_none(said: Any) -> Any:
     return None if isinstance(said, Exception) else said
-
-
-def _why(said: Any) -> str:
-    return str(said) if isinstance(said, Exception) else ""

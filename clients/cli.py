@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from clients.status import counts, judge, left_out, without
+from clients.status import counts, judge
 from facade.cli.tango_host import TangoHost, device_name, require_tango_database
 from facade.clock import SystemClock
-from facade.config import load_settings
 from facade.console import AsJson, Console, say
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
@@ -39,6 +38,7 @@ def watch(
     Example: TANGO_HOST=localhost:10000 sdp-facade watch mid-sdp/ingest/0003
     """
     require_tango_database(tango_host)
+    from clients.ask import deployed
     from clients.events import (
         EventPulse,
         EventRecorder,
@@ -49,8 +49,9 @@ def watch(
     from clients.watch import Watch, look, subscribe_shown
 
     icd = load()
-    absent = {f"{SERVER}/{instance}" for instance in left_out(icd, load_settings())}
-    servers = {name: known for name, known in find_servers(tango_host, SERVER).items() if name not in absent}
+    parts, servers = deployed(tango_host, SystemClock()), find_servers(tango_host, SERVER)
+    if parts:
+        servers = {name: known for name, known in servers.items() if name.partition("/")[2] in parts}
     found = by_class(servers)
     if devices:
         wanted = {device_name(name).lower() for name in devices}
@@ -79,7 +80,8 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
     """Show the health of the deployment in one word, then each fault, the worst first, and what to do about it.
 
     The exit code is 0 if it is OK, 1 DEGRADED, 2 FAILED, 3 UNKNOWN: no Tango database, no broker, or the device
-    server of SdpMaster does not answer. It takes some seconds at most, also when parts are down.
+    server of SdpMaster does not answer; 4 ATTENTION: all is well, but an alarm waits for a person. It takes some
+    seconds at most, also when parts are down.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade status || page-somebody
     """
@@ -89,10 +91,11 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
         from clients.ask import look as look_at  # imports Tango, which takes a second
 
         icd = load()
-        seen = without(look_at(tango_host, clock, icd.enums["HealthState"]), icd, load_settings())
+        seen = look_at(tango_host, clock, icd.enums["HealthState"])
         servers = dict(seen.servers)
         alarms = "" if seen.alarms is None else f"; alarms: {counts(seen.alarms)}"
-        health, findings = judge(seen, icd.conditions)
+        judged = judge(seen, icd.conditions)
+        health, findings = judged.state, [*judged.findings]
     except FacadeError as error:
         findings = [Finding(UNKNOWN, "sdp-facade status", str(error))]
     at = clock.now()

@@ -1,35 +1,36 @@
-"""Health of a deployment in one word, and its problems, the worst first, each with the remedy."""
+"""The judgement of a deployment by what its devices answer: for `sdp-facade status` and for the operator's page."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from clients.alarm_choice import AlarmDict, urgency
-from facade.config import Settings
-from facade.findings import DEGRADED, FAILED, NOTE, OK, RANKS, UNKNOWN, Finding, overall
-from facade.flows.alerts import states
-from facade.icd.model import Condition, Icd, instance_role
-from facade.icd.words import runbook
-from facade.instances import devices_of
+from facade import alarm_states as states
+from facade import judgement
+from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, Finding
+from facade.icd.model import Condition
+from facade.judgement import AlarmDict, Judgement
+from facade.severities import CRITICAL
 
-_THERE = states.ACTIVE | {states.LTUNK, states.LTACK}
-_MOST_ALARMS = 10
-_COUNTED = {
-    states.RTNUN: "alarms that have gone and are not acknowledged",
-    states.SHLVD: "shelved alarms",
-    states.DSUPR: "alarms that another condition suppresses",
-    states.OOSRV: "alarms out of service",
-}
-"""Words for the number of alarms in a state."""
 _QUIET = (states.SHLVD, states.DSUPR, states.OOSRV)
 """States of an alarm that a person has silenced, or that another alarm explains."""
-_LIST = "sdp-facade alerts list"
 _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """Level of a finding for each Tango State."""
 
 
 MASTER, BUS, ALERTS = "mid-sdp/control/0", "mid-sdp/bus/0", "mid-sdp/alerts/0"
+SERVERS = "deviceServers"
 WORKERS = ("workersAlive", "workersWanted")
+QUESTIONS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "master": (MASTER, ("State", "healthState", "healthInfo", "healthIssues")),
+    "bus": (BUS, ("State", "Status")),
+    "alerts": (ALERTS, ("State", "Status")),
+    # Separately, as an older server has no such attributes.
+    "workers": (BUS, WORKERS),
+    "servers": (MASTER, (SERVERS,)),
+}
+"""Attributes to read of a device for the judgement."""
+Answers = Mapping[str, dict[str, Any] | None]
+"""Values for each of the `QUESTIONS`, State as text; None: no answer."""
 
 
 class Seen(NamedTuple):
@@ -49,34 +50,43 @@ class Seen(NamedTuple):
     """Values of `WORKERS` at SdpBus."""
 
 
-def left_out(icd: Icd, settings: Settings) -> set[str]:
-    """Return the device-server instances that a deployment does not run, by its setting `without`."""
-    return {
-        instance
-        for one in icd.classes.values()
-        if instance_role(one.instance) in settings.left_out
-        for instance in devices_of(one, settings)
-    }
+def see(
+    answers: Answers,
+    alarms: Sequence[AlarmDict] | None,
+    registered: Sequence[str],
+    why: Callable[[str], str],
+    labels: Sequence[str],
+) -> Seen:
+    """Return what was seen.
+
+    Parameters
+    ----------
+    registered
+        Device-server instances in the Tango database: those of the deployment, if SdpMaster does not say which.
+    why
+        Returns why a device-server instance does not answer; empty: it does.
+    labels
+        Labels of healthState.
+    """
+    master, servers = answers["master"], answers["servers"] or {}
+    if master is not None and master["healthState"] is not None:
+        master["healthState"] = labels[master["healthState"]]
+    parts = servers.get(SERVERS) or registered
+    return Seen({one: why(one) for one in parts}, master, answers["bus"], answers["alerts"], alarms, answers["workers"])
 
 
-def without(seen: Seen, icd: Icd, settings: Settings) -> Seen:
-    """Return the answers without device servers that the deployment does not run, by its setting `without`."""
-    absent = left_out(icd, settings)
-    return seen._replace(servers={name: why for name, why in seen.servers.items() if name not in absent})
-
-
-def judge(seen: Seen, conditions: Mapping[str, Condition]) -> tuple[str, list[Finding]]:
-    """Return the health of the deployment, and the findings, the worst first."""
-    found = [
+def judge(seen: Seen, conditions: Mapping[str, Condition]) -> Judgement:
+    """Return the state of the deployment, and the findings, the gravest first."""
+    others = [
         *_servers(seen),
-        *_health(seen.master, seen.alarms or (), conditions),
-        *_device("SdpBus", seen.bus, seen.master),
+        *_master(seen.master),
+        *_device("SdpBus", BUS, seen.bus, seen.master),
         *_alerts(seen),
-        *_alarms(_others(seen), conditions),
         *_workers(seen.workers or {}),
     ]
-    found.sort(key=lambda one: RANKS.index(one.level))
-    return overall(found), found
+    health = (seen.master or {}).get("healthState") or OK
+    issues = [json.loads(text) for text in (seen.master or {}).get("healthIssues") or ()]
+    return judgement.judge(health, issues, seen.alarms, conditions, others, alerts=ALERTS)
 
 
 def counts(alarms: Sequence[AlarmDict]) -> str:
@@ -96,63 +106,33 @@ def _servers(seen: Seen) -> Iterator[Finding]:
         yield Finding(UNKNOWN, "Tango database", "no device server of SdpFacade is registered", do)
     for instance, why in seen.servers.items():
         if why:
-            do = f"start it: sdp-facade serve {instance}"
-            yield Finding(DEGRADED, f"device server {instance}", f"does not answer: {why}", do)
+            about, do = f"device server {instance}", f"start it: sdp-facade serve {instance}"
+            # SdpMaster misses it as well, a few seconds later.
+            alarm = f"serverGone@sdp-facade/{instance}"
+            yield Finding(DEGRADED, about, f"does not answer: {why}", do, severity=CRITICAL, alarm=alarm)
 
 
-def _health(
-    master: Mapping[str, Any] | None, alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition]
-) -> Iterator[Finding]:
-    """Report each problem once, with its alarm; a problem whose alarm is shelved or suppressed is counted there."""
+def _master(master: Mapping[str, Any] | None) -> Iterator[Finding]:
     if master is None or master["healthState"] is None:
         why = "does not answer" if master is None else "does not know the health of SDP"
         do = "start its device server control: sdp-facade serve control"
-        yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do)
-        return
-    known = {(one["condition"], one["source"]): one for one in alarms}
-    issues = _issues(master)
-    if not issues and master["healthState"] != OK:
-        health = master["healthState"]
-        yield Finding(health, "SdpMaster", f"health is {health}, and no reason is given")
-    for issue in issues:
-        if issue.get("device") == ALERTS:
-            continue  # its alarms are reported one by one
-        name, source = issue.get("condition", ""), issue.get("source", "")
-        alarm = known.get((name, source))
-        if alarm is not None and alarm["state"] in _QUIET:
-            continue
-        state = "" if alarm is None else f"{alarm['severity']} {alarm['state']}: "
-        about = f"{name} of {source}" if name in conditions else "SdpMaster"
-        yield Finding(issue["health"], about, f"{state}{issue['text']}", *_advice(name, conditions))
+        yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do, device=MASTER)
 
 
-def _advice(name: str, conditions: Mapping[str, Condition]) -> tuple[str, str]:
-    """Return the remedy of a condition, and its entry; empty for one that the ICD lacks."""
-    condition = conditions.get(name)
-    return ("", "") if condition is None else (condition.response, runbook(name))
-
-
-def _issues(master: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    return [json.loads(text) for text in (master or {}).get("healthIssues") or ()]
-
-
-def _others(seen: Seen) -> list[AlarmDict]:
-    """Return the alarms without a problem of SdpMaster."""
-    told = {(one.get("condition"), one.get("source")) for one in _issues(seen.master)}
-    alarms = seen.alarms or ()
-    return [one for one in alarms if (one["condition"], one["source"]) not in told or one["state"] in _COUNTED]
-
-
-def _device(name: str, device: Mapping[str, Any] | None, master: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _device(
+    name: str, device: str, shown: Mapping[str, Any] | None, master: Mapping[str, Any] | None
+) -> Iterator[Finding]:
     """Return the finding of a device's State, unless SdpMaster has reported it."""
-    if device is None:
-        yield Finding(DEGRADED, name, "does not answer")
+    do = "start its device server control: sdp-facade serve control"
+    if shown is None:
+        yield Finding(DEGRADED, name, "does not answer", do, device=device)
         return
     known = {*((master or {}).get("healthInfo") or ())}
-    level = _OF_STATE.get(device["State"])
-    lines = [line for line in (device["Status"] or "").splitlines()[1:] if line and line not in known]
+    level = _OF_STATE.get(shown["State"])
+    lines = [line for line in (shown["Status"] or "").splitlines()[1:] if line and line not in known]
     if level is not None and (lines or not known):
-        yield Finding(level, name, f"{device['State']}: {' '.join(lines)}".rstrip(": "))
+        do = f"read its attributes that are not VALID: {device}"
+        yield Finding(level, name, f"{shown['State']}: {' '.join(lines)}".rstrip(": "), do, device=device)
 
 
 def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
@@ -164,26 +144,10 @@ def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _alerts(seen: Seen) -> Iterator[Finding]:
+    do = "start its device server alerts: sdp-facade serve alerts"
     if seen.alerts is None or seen.alarms is None:
-        do = "start its device server alerts: sdp-facade serve alerts"
-        yield Finding(
-            DEGRADED, "SdpAlerts", "does not answer, or has not read all alerts yet, so alarms are not known", do
-        )
+        text = "does not answer, or has not read all alerts yet, so alarms are not known"
+        yield Finding(DEGRADED, "SdpAlerts", text, do, device=ALERTS)
     elif seen.alerts["State"] == "UNKNOWN":
-        yield Finding(UNKNOWN, "SdpAlerts", " ".join(seen.alerts["Status"].splitlines()[1:]))
-
-
-def _alarms(alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition]) -> Iterator[Finding]:
-    there = sorted((one for one in alarms if one["state"] in _THERE), key=urgency, reverse=True)
-    for alarm in there[:_MOST_ALARMS]:
-        level = NOTE if alarm["severity"] == "INFO" else DEGRADED
-        about = f"{alarm['condition']} of {alarm['source']}"
-        text = f"{alarm['severity']} {alarm['state']}: {alarm['text']}"
-        yield Finding(level, about, text, *_advice(alarm["condition"], conditions))
-    rest = there[_MOST_ALARMS:]
-    if rest:
-        level = NOTE if all(one["severity"] == "INFO" for one in rest) else DEGRADED
-        yield Finding(level, "SdpAlerts", f"more alarms: {len(rest)}", _LIST)
-    for state, text in _COUNTED.items():
-        if count := sum(one["state"] == state for one in alarms):
-            yield Finding(NOTE, "SdpAlerts", f"{text}: {count}", _LIST)
+        text = " ".join(seen.alerts["Status"].splitlines()[1:])
+        yield Finding(UNKNOWN, "SdpAlerts", text, "see whether the brokers answer: sdp-facade bus check", device=ALERTS)

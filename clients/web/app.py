@@ -174,6 +174,7 @@ class _Pages:
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute", "hours"),
             "alarms": asked(site.alarms, about=lambda: site.alerts_device),
+            "judgement": asked(site.judgement, about=lambda: site.alerts_device),
             "alarm-history": asked(site.alarm_history, "condition", "source"),
             "commands": asked(site.commands, "device"),
             "waiting": asked(site.waiting, "device", about=str),

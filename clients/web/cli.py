@@ -102,7 +102,12 @@ def web(
         on_forget=lambda device, attributes: feed.forget(device, attributes),
     )
     feed = Feed(following.recorder, following, clock)
-    site = Site(tango_host, icd, lambda: following.devices, clock, instances=lambda: following.instances, banner=banner)
+    site = Site(
+        *(tango_host, icd, lambda: following.devices, clock),
+        instances=lambda: following.instances,
+        silent=following.silent,
+        banner=banner,
+    )
     app = make_app(
         feed,
         site,

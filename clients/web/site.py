@@ -6,17 +6,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from clients.alarm_choice import ACTIONS, request, urgency
 from clients.ask import AskedDevice
+from clients.status import QUESTIONS, judge, see
 from clients.web.doors import Person
 from clients.web.feed import exact
 from clients.web.following import is_followed
-from facade.clock import Clock
-from facade.errors import ConfigError, InfraError
+from facade.clock import Clock, utc_seconds
+from facade.errors import ConfigError, FacadeError, InfraError
 from facade.flows.commands.outcomes import HELD
 from facade.flows.telemetry.plan import FIGURES
 from facade.icd.fields import Schema
@@ -60,10 +62,11 @@ class Site:
         clock: Clock,
         *,
         instances: Callable[[], Mapping[str, str]] = dict,
+        silent: Callable[[], Mapping[str, float]] = dict,
         banner: str = "",
     ) -> None:
         self._tango_host, self._icd, self._devices, self._clock = tango_host, icd, devices, clock
-        self._instances, self._banner = instances, banner
+        self._instances, self._silent, self._banner = instances, silent, banner
 
     def description(self) -> dict[str, Any]:
         """Return all that the page needs to know of the deployment and the interface."""
@@ -128,6 +131,27 @@ class Site:
     def alarms(self) -> list[dict[str, Any]]:
         """Return all alarms that are not at rest, the most urgent first."""
         return sorted(json.loads(self._only(ALERTS).command("GetAlarms")), key=urgency, reverse=True)
+
+    def judgement(self) -> dict[str, Any]:
+        """Return whether all is well, and what is to be done, as `sdp-facade status` does."""
+        silent, instances, alarms = self._silent(), self._instances(), None
+
+        def read(device: str, names: Sequence[str]) -> dict[str, Any] | None:
+            if device not in silent and device in self._devices():
+                with suppress(FacadeError):
+                    found = self._asked(device).read(*names)
+                    return found | ({"State": str(found["State"])} if "State" in found else {})
+            return None
+
+        if self.alerts_device not in silent:
+            with suppress(FacadeError):
+                alarms = json.loads(self._only(ALERTS).command("GetAlarms"))
+        answers = {name: read(*one) for name, one in QUESTIONS.items()}
+        away = {instances[one]: f"no answer since {utc_seconds(at)}" for one, at in silent.items() if one in instances}
+        registered, labels = sorted({*instances.values()}), self._icd.enums["HealthState"]
+        judged = judge(see(answers, alarms, registered, lambda one: away.get(one, ""), labels), self._icd.conditions)
+        findings = [one._asdict() for one in judged.findings]
+        return {"state": judged.state, "idle": judged.is_idle, "findings": findings}
 
     def alarm_history(self, condition: str, source: str) -> list[dict[str, Any]]:
         """Return the remembered entries of one alarm, the newest first."""

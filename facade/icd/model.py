@@ -253,8 +253,8 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
     complains: Literal["always", "scanning"] = "always"
     """When a State of ALARM or FAULT is a problem of SDP: always, or only during a scan of the device's subarray."""
     state_source: str | None = None
-    """Windowed topic that determines the Tango State: ON while its records come, then STANDBY; None: another flow
-    does."""
+    """Windowed topic that determines the Tango State: ON while windows come, STANDBY when its records have ended,
+    UNKNOWN while no window says so; None: another flow determines it."""
 
     @property
     def family(self) -> str:

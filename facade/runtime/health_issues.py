@@ -5,10 +5,11 @@ The texts are in the `HealthSource` of each flow; for a missing process see `Pre
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from facade.judgement import AlarmDict
 from facade.reading import Value
 from facade.runtime.flow import FaultKey
 from facade.severities import WARNING, Severity
@@ -43,6 +44,8 @@ class HealthIssue(NamedTuple):
     """Device that reports the issue about itself; empty: none."""
     reasons: tuple[str, ...] = ()
     """Reasons of that device, one by one. If each of them is an issue of its own, this issue is left out."""
+    response: str = ""
+    """Instruction to the operator; empty: that of the condition."""
     host: str = ""
     """Host of a process that is missing; empty: the issue is about no process, or its host is not known."""
 
@@ -64,6 +67,10 @@ class HealthSource(ABC):
         raised then stays.
         """
         return True
+
+    def alarms(self) -> Sequence[AlarmDict]:
+        """Return the alarms that are not at rest, if this flow knows them."""
+        return ()
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the attributes that this flow provides for a device of the overview, by name."""

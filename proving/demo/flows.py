@@ -12,13 +12,13 @@ from msgspec.json import decode
 
 from clients.alert_subscription import AlertSubscription
 from clients.terminal import ALERTS, CALIBRATION
+from facade import alarm_states as states
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
 from facade.config import MOST_SUBARRAYS
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import FacadeError, InfraError
-from facade.flows.alerts import states
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.source import AlertSource
 from facade.flows.blocks.source import BLOCKS, FAILED, STATES, read_block

@@ -555,6 +555,32 @@ def test_the_newest_alerts_are_there_after_a_restart_of_the_server(open_page: Op
     expect(newest).to_have_count(3)
 
 
+def test_the_judgement_says_what_to_do_and_leads_to_the_alarm(open_page: Open) -> None:
+    """The page said that there was nothing to do beside an alarm that waited."""
+    page = open_page("")
+    well = page.locator(".tile").filter(has_text="Is all well?")
+    silent = well.get_by_role("listitem").filter(has_text=f"streamSilent of ingest/{SILENT:04d}")
+    expect(silent).to_contain_text("sends no records")
+    expect(silent).to_contain_text("Look at the source of the stream")
+    silent.get_by_role("link").click()
+    expect(page.locator(".tile").filter(has_text="One alarm")).to_contain_text(f"ingest/{SILENT:04d}")
+    page.route("**/api/judgement", lambda route: route.fulfill(json=WAITS))
+    page.goto(page.url.partition("#")[0] + "#/")
+    expect(well).to_contain_text("ATTENTION")
+    expect(well).not_to_contain_text("Nothing to do")
+    expect(well.get_by_role("link")).to_have_attribute("href", "#/alarms/serverGone%40sdp-facade%2Fingest-00")
+
+
+WAITS = {
+    "state": "ATTENTION",
+    "idle": False,
+    "findings": [
+        {"level": "ATTENTION", "about": "serverGone of sdp-facade/ingest-00", "text": "CRITICAL RTNUN: silent"}
+        | {"do": "It is over.", "alarm": "serverGone@sdp-facade/ingest-00", "severity": "CRITICAL", "device": ""}
+    ],
+}
+
+
 PLACES = (
     "",
     "alarms",

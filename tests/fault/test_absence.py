@@ -95,7 +95,7 @@ def answers(deployment: Deployment, device: str) -> bool:
         return False
 
 
-BY_THEMSELVES = {tango.DevState.ON, tango.DevState.ALARM, tango.DevState.STANDBY}
+BY_THEMSELVES = {getattr(tango.DevState, name) for name in ("ON", "ALARM", "STANDBY", "UNKNOWN")}
 """States between which devices change while a worker or the sender stands still; a new object begins with another."""
 CALLS_KEPT = 50
 """Calls in Tango's record of a device's calls."""

@@ -99,7 +99,7 @@ def status_of_each_kind(deployment: Deployment, servers: dict[str, Any]) -> None
     assert degraded["servers"].keys() == {"alerts", "control", "subarray"}
 
     servers["alerts"].signal(SIGSTOP)
-    assert not await_status(deployment, 1, "device server alerts", "SdpAlerts")["servers"]["alerts"]
+    assert not await_status(deployment, 1, "SdpAlerts")["servers"]["alerts"]
     servers["alerts"].signal(SIGCONT)
 
     servers["control"].kill()

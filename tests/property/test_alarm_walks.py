@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.flows.alerts import states
+from facade import alarm_states as states
 from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
 from facade.icd.model import Condition, Location

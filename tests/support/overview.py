@@ -87,9 +87,14 @@ def overview(
         groups=range(nodes),
         number=int,
         totals=totals,
-        standing_still=lambda now, group=None: still,
+        standing_still=lambda now, group=None: [one for one in still if one[1].read_to < read_until(now)],
         read_to=lambda group=None: round(server.clock.now() * 1e6),
     )
+
+    def read_until(now):
+        """Return up to which time workers that do not stand still have read [us]."""
+        return ledger.plan.rule.newest_close(round((now - 1.5) * 1e6))
+
     telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], ledgers=lambda: [ledger], totals=totals)
     shared = {Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
@@ -116,4 +121,4 @@ def overview(
     for device, attribute, value, time in states:
         time_us = round(time * 1e6)
         server.states.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)
-    return Overview(ICD.classes["SdpBus"], bus, accounts, readers, flows)
+    return Overview(ICD, bus, accounts, readers, flows)

@@ -267,6 +267,8 @@ LATE: FaultKey = ("streamLate", "ingest/0001")
         (("serverGone", f"{ORIGIN}/{RACKS[0]}"), lags("ingest.summary", "telemetry.summary"), lags("ingest.heaps")),
         (("serverGone", f"{ORIGIN}/quality"), lags("quality"), lags("ingest.summary", "alerts")),
         (("workerGone", ORIGIN), lags("ingest.heaps"), lags("ingest.summary", "logs")),
+        (("workerSilent", f"{ORIGIN}/aggregate-1"), lags("ingest.heaps"), lags("ingest.summary", "logs")),
+        (("workerSilent", f"{ORIGIN}/logs-aggregate-0"), lags("logs"), lags("ingest.heaps")),
         (("logsGone", ORIGIN), lags("logs"), lags("ingest.heaps")),
         *((key, {LATE: Fault(ALARM, "late")}, {}) for key in lags("ingest.heaps")),
         *((key, {}, {LATE: Fault(ALARM, "late")}) for key in lags("quality")),

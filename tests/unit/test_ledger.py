@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from facade.flows.telemetry.ledger import WindowLedger
@@ -135,9 +137,16 @@ def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
     assert shown(ledger, now)["heapRate"].quality is Quality.VALID
     assert shown(ledger, now, 1)["heapRate"].quality is Quality.INVALID
     assert over_all(ledger, now)["heapRate"].quality is Quality.INVALID
-    status = state(node_view(1), ledger, now)["Status"].value
-    assert status.endswith("partition 1 of ingest.heaps was read up to 2027-01-15T08:00:01+00:00 by aggregate-1")
-    assert "was read" not in state(node_view(), ledger, now)["Status"].value
+    read_to = "aggregate-1 has read partition 1 of ingest.heaps up to 2027-01-15 08:00:01 UTC."
+    found = state(node_view(1), ledger, now)
+    assert found["State"].value == "UNKNOWN"
+    assert found["Status"].value.split("\n") == [
+        "Node 1 is not known: its values are old. The worker that reads it is behind or has stopped; "
+        "the node may be well.",
+        read_to,
+    ]
+    other = state(node_view(), ledger, now)
+    assert (other["State"].value, other["Status"].value) == ("ON", "Node 0 sends heap notifications of scan_id 7.")
 
 
 def test_a_node_waits_for_all_partitions_of_a_topic_that_has_grown():
@@ -291,3 +300,35 @@ def test_a_node_with_late_records_says_so_until_they_end():
     for second in range(20, 31):
         found = status(second, 0)
     assert "too late" not in found
+
+
+NODE = ICD.classes["SdpIngestNode"]
+OF_WINDOWS = [one.name for one in NODE.attributes if one.source is not None and one.source.over == "window"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["on time", "late", "nothing"]), st.booleans()), min_size=4, max_size=16))
+def test_state_status_and_values_of_a_node_tell_one_story(seconds) -> None:
+    """A node was ON and sent beside values that were all invalid, and silent while its worker had stopped."""
+    ledger, view = WindowLedger(PLAN, (0,), per_group=True, over_all=False), node_view()
+    fold(ledger, *summary(0, 0), BASE + 0.5)
+    read(ledger, 0)
+    last, shown_state, read_last = {}, {}, 0
+    for window, (sends, reads) in enumerate(seconds, 1):
+        now = BASE + window + CLOSED
+        if reads:  # a worker writes what it has read and how far in one transaction
+            if sends != "nothing":
+                late = {"late": True, "runs": []} if sends == "late" else {}
+                fold(ledger, *summary(0, window, **late), now)
+            read(ledger, window)
+            read_last = window
+        for at in (now, now + 0.4):
+            if (look := view.changed(ledger, at)) is not None:
+                last |= {name: one for _, name, one in view.readings(look, at, {})}
+                shown_state |= {name: one for _, name, one in view.state(look, ledger, at)}
+        is_old = all(last[name].quality is Quality.INVALID for name in OF_WINDOWS if name in last)
+        said, status = shown_state["State"].value, shown_state["Status"].value
+        assert is_old is (said != "ON"), (window, said, status)
+        if said == "ON":
+            assert "sends heap notifications of" in status
+        if window - read_last > STALE + 1:
+            assert (said, "the node may be well" in status, "silent" in status) == ("UNKNOWN", True, False)

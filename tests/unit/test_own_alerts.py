@@ -30,11 +30,12 @@ class Bench:
         self.bus = MemoryBus(self.broker)
         self.found: dict | None = {}
         self.unjudged: set = set()
+        self.first = 0
         self.start()
 
     def start(self, *alarms: Alarm, seconds: float = 2.0) -> None:
         """Begin a life, which first tells nothing for a while."""
-        self.before = before = ReportedBefore()
+        self.before = before = ReportedBefore(self.first)
         for alarm in alarms:
             assert before.fold(state_record(alarm.key, alarm), count=True) is USED
         find = lambda now: self.found  # noqa: E731
@@ -107,6 +108,22 @@ def test_what_was_not_judged_stays_as_it_was_told():
     bench.found, bench.unjudged = {}, {first}
     bench.look(10)
     assert states(bench) == dict.fromkeys([cause, *gone], "CLEARED") | {first: "ACTIVE"}
+
+
+def test_an_alarm_of_another_source_is_not_cleared_though_this_server_raises_its_condition_too():
+    """At their start, the servers of logs and of the mirror cleared errorsRising that somebody else had raised."""
+    bench = Bench("logs/0")  # raises alarms about any source
+    bench.first = round(bench.clock.now() * 1e6)
+    bench.start()
+    bench.found = many(1)
+    bench.look()
+    (own,) = bench.alerts()
+    key = ("errorsRising", "correlator")
+    foreign = Alarm(condition=key[0], source=key[1], state="UNACK", through=9, source_raised_at=1, source_sequence=7)
+    bench.found = {}
+    bench.start(alarm(own), foreign)
+    bench.look(10)
+    assert states(bench) == {own.key: "CLEARED"}
 
 
 def states(bench: Bench) -> dict:
@@ -189,7 +206,7 @@ def test_what_was_told_is_gone_only_when_it_is_gone_itself_however_many_there_ar
     bench.look(20)
     assert standing(bench).keys() == {f"c{number:02d}" for number in range(20)}
     assert {one.text for one in bench.alerts() if one.source == "logs/0" and one.state == "CLEARED"} == {
-        "gone: and 107 more: c38, c37, c36, c35, c34, c33, c32, c40, ..."
+        "over; it was: and 107 more: c38, c37, c36, c35, c34, c33, c32, c40, ..."
     }
 
 
@@ -342,7 +359,7 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     stream.account.consumed = stream.account.dead_lettered = 5
     readers = SimpleNamespace(streams={"alerts": stream})
     bus = BusHealth(connected=True)
-    faults = Overview(load().classes["SdpBus"], bus, WorkerAccounts(), readers, [])
+    faults = Overview(load(), bus, WorkerAccounts(), readers, [])
     faults.judge(1000.0)
     assert faults.find(1000.0) == {}  # those of before are no news
     stream.account.consumed = stream.account.dead_lettered = 6

@@ -1,5 +1,6 @@
 """Which process is missed: by tables of who gave signs of life, and who should."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -256,3 +257,27 @@ def test_a_controller_that_has_been_silent_for_longer_than_the_topic_keeps_heart
     shown.judge(NOW)
     assert shown.judges(("controllerSilent", "sdp-facade/a"))
     assert not shown.judges(("controllerSilent", "sdp-facade/b")), "nobody knows whether it has ended"
+
+
+@pytest.mark.parametrize("silent", [(), BOTH[:1], BOTH])
+@pytest.mark.parametrize("stopped", [(), BOTH[1:], BOTH])
+def test_the_slot_of_a_running_worker_is_never_recommended_and_that_of_a_killed_one_always(silent, stopped):
+    """Who followed the response to a lag took the slot of the worker that ran."""
+    shown = overview(
+        heartbeats=signs_of_life(silent=set(silent) - {*stopped}, stopped=stopped), lagging={"ingest.heaps": 10**9}
+    )
+    do = " ".join(one.get("response", "") for one in shown.issues_as_dicts(NOW))
+    named = {f"aggregate-{slot}" for slot in re.findall(r"aggregate --slot (\S+?)[. ]", do + " ")}
+    assert named == {*silent} - {*stopped}
+
+
+def test_a_lag_is_that_of_its_readers():
+    """The response advised another worker also where a device server was behind."""
+    lags = {"ingest.heaps": 10**9, "ingest.summary": 10**9}
+    shown = overview(lagging=lags)
+    shown._workers.streams["ingest.heaps"] = shown._readers.streams.pop("ingest.heaps")
+    heaps, summary = shown.issues_as_dicts(NOW)
+    assert heaps["text"].endswith("; workers read it")
+    assert heaps["response"].endswith("start one more worker: sdp-facade aggregate without --slot.")
+    assert summary["text"].endswith("; read by the device server 0"), "the only reader of this account"
+    assert summary["response"].endswith("more workers do not help.")

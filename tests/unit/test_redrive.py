@@ -187,7 +187,7 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     kept = WorkerAccounts()
     kept.restore(accounts.as_dict())
     readers = SimpleNamespace(streams={"alerts": reader})
-    seen = Overview(ICD.classes["SdpBus"], BusHealth(connected=True), kept, readers, [])
+    seen = Overview(ICD, BusHealth(connected=True), kept, readers, [])
     shown = {name: one.value for _, name, one in BusView("bus", ICD.classes["SdpBus"], seen).readings(bus.clock.now())}
     figures = ("Consumed", "Used", "DeadLettered", "Balance", "Redriven")
     assert [shown[f"ingestHeaps{name}"] for name in figures] == [6, 3, 3, 0, 3]

@@ -7,9 +7,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from clients import ask, cli
-from clients.status import Seen, judge, without
+from clients.status import Seen, judge
 from facade.cli.app import app
-from facade.config import Settings
 from facade.findings import EXIT_CODES, line
 from facade.icd.load import load
 
@@ -68,8 +67,10 @@ DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}
             ({"alarms": (alarm(state),)}, "DEGRADED", f"ALARM {state}")
             for state in ("UNACK", "ACKED", "LTUNK", "LTACK")
         ),
-        *(({"alarms": (alarm(state),)}, "OK", ": 1") for state in ("RTNUN", "SHLVD", "DSUPR", "OOSRV")),
-        ({"alarms": (alarm(severity="INFO"),)}, "OK", "INFO UNACK"),
+        ({"alarms": (alarm("RTNUN"),)}, "ATTENTION", "ALARM RTNUN"),
+        *(({"alarms": (alarm(state),)}, "OK", ": 1") for state in ("SHLVD", "DSUPR", "OOSRV")),
+        *(({"alarms": (alarm(state, "INFO"),)}, "ATTENTION", "INFO") for state in ("UNACK", "RTNUN", "LTUNK")),
+        ({"alarms": (alarm("ACKED", "INFO"),)}, "OK", "INFO ACKED"),
         ({"alarms": [alarm(source=str(one)) for one in range(30)]}, "DEGRADED", "ALARM UNACK"),
         ({"workers": {"workersAlive": 1, "workersWanted": 3}}, "OK", "1 alive, 3 wanted"),
         ({"workers": {"workersAlive": 3, "workersWanted": 1}}, "OK", "1 would be enough"),
@@ -132,11 +133,14 @@ def test_alarms_are_told_one_by_one_and_not_again_as_the_state_of_their_device()
     assert (found, len(findings)) == ("DEGRADED", 1)
 
 
-def test_a_server_that_the_deployment_does_not_run_is_not_missed():
-    seen = FINE._replace(servers={"control": "", "quality": "is not exported", "ingest-01": "is not exported"})
-    settings = Settings(nodes=60, without="quality, ingest")
-    assert without(seen, ICD, settings).servers == {"control": ""}
-    assert without(seen, ICD, Settings(nodes=60)) == seen
+def test_a_server_that_sdp_master_misses_as_well_is_told_once():
+    gone = {"condition": "serverGone", "source": "sdp-facade/ingest-00", "severity": "CRITICAL"}
+    _, findings = judge(
+        FINE._replace(**DOWN, **health("DEGRADED", "device server ingest-00 silent", **gone)), CONDITIONS
+    )
+    assert [one.text for one in findings] == ["device server ingest-00 silent"]
+    _, (finding,) = judge(FINE._replace(**DOWN, alarms=(alarm("DSUPR", **{**gone, "severity": "ALARM"}),)), CONDITIONS)
+    assert "explains" in finding.text
 
 
 def test_what_sdp_master_says_is_not_said_again_by_sdp_bus():

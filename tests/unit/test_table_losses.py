@@ -94,7 +94,7 @@ class Bench:
         self.clock.sleep(0.1)
 
 
-RAISED, CLEARED = ("ACTIVE", f"table t1 of {GAINS}"), ("CLEARED", f"gone: table t1 of {GAINS}")
+RAISED, CLEARED = ("ACTIVE", f"table t1 of {GAINS}"), ("CLEARED", f"over; it was: table t1 of {GAINS}")
 
 
 @pytest.fixture

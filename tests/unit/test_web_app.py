@@ -35,6 +35,7 @@ TOKENS = "viewer olga viewer-token-0000001\noperator anna operator-token-00001\n
 PEOPLE = read_tokens(TOKENS, "")
 HOST = "http://localhost:8800"
 DEVICES = {"mid-sdp/subarray/01": "SdpSubarray", "mid-sdp/alerts/0": "SdpAlerts", "mid-sdp/control/0": "SdpMaster"}
+DEVICES["mid-sdp/bus/0"] = "SdpBus"
 NOBODY_HAS = "expected the role operator, but nobody has signed in; nothing was done"
 COMMAND = {"device": "mid-sdp/subarray/01", "command": "End", "argument": ""}
 
@@ -65,8 +66,11 @@ class Asked(AskedDevice):
         return DeviceEvent(value=((1.0, math.nan),), quality=Quality.WARNING, time=5.0, received=5.0)
 
     def read(self, *attributes: str) -> dict[str, Any]:
+        if self.error:
+            raise self.error
         self.calls.append((self._name, "read", attributes))
-        return dict.fromkeys(attributes, self.figures)
+        known: dict[str, Any] = {"State": "ON", "Status": "In ON.", "healthState": 0, "deviceServers": ("control",)}
+        return {one: known.get(one, self.figures) for one in attributes}
 
     def write(self, attribute: str, value: Any) -> None:
         self.calls.append((self._name, attribute, value))
@@ -145,6 +149,24 @@ def test_the_most_urgent_alarm_comes_first(page: TestClient, monkeypatch: pytest
     actions = page.get("/api/site").json()["actions"]
     assert actions["unshelve"] == ["SHLVD"]
     assert "SHLVD" not in actions["shelve"]
+
+
+def test_the_judgement_is_that_of_the_terminal_and_knows_the_alarms_that_wait(
+    page: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = {"condition": "serverGone", "source": "sdp-facade/ingest-00", "state": "RTNUN", "severity": "CRITICAL"}
+    monkeypatch.setattr(Asked, "alarms", [over | {"text": "gone", "occurrence": 1}])
+    judged = page.get("/api/judgement").json()
+    assert (judged["state"], judged["idle"]) == ("ATTENTION", False)
+    (finding,) = judged["findings"]
+    assert finding["alarm"] == "serverGone@sdp-facade/ingest-00"
+    assert finding["do"].endswith("sdp-facade alerts ack serverGone@sdp-facade/ingest-00.")
+
+
+def test_without_an_answer_of_the_devices_the_judgement_is_that_nothing_is_known(page: TestClient) -> None:
+    Asked.error = InfraError("gone")
+    judged = page.get("/api/judgement").json()
+    assert (judged["state"], judged["idle"]) == ("UNKNOWN", False)
 
 
 def test_a_person_decides_about_a_command_that_waits(page: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ const STATES = {
 };
 
 const view = {
-  all: [], error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "",
+  all: [], judged: null, error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "",
   wrong: false,
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
@@ -36,6 +36,7 @@ async function refresh() {
   try {
     const before = view.looked < 0 ? null : new Set(view.all.map(toneOf));
     view.all = await ask("alarms"); // the most urgent first
+    view.judged = await ask("judgement"); // behind the list: so it knows of each alarm there
     if (before) sound(view.all.filter((one) => one.state === "UNACK" && !before.has(toneOf(one))));
     view.error = "";
   } catch (error) {
@@ -66,9 +67,10 @@ async function refreshSoon() {
 }
 const isTold = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
 onNews((alerts) => {
-  const device = only("SdpAlerts");
+  const [device, master] = [only("SdpAlerts"), only("SdpMaster")];
   const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isTold).map(([name]) => name);
-  const newest = names.map((name) => store.values.get(`${device}/${name}`)?.[0]).join();
+  const newest = [...names.map((name) => store.values.get(`${device}/${name}`)?.[0]), Object.keys(store.silent),
+    ...["healthState", "healthInfo"].map((name) => store.values.get(`${master}/${name}`)?.[0])].join();
   if (alerts.length || newest !== shown || (!reading && performance.now() - view.looked > REFRESH_MS)) {
     shown = newest;
     refreshSoon();
@@ -76,6 +78,16 @@ onNews((alerts) => {
 });
 
 export const alarms = () => view.all;
+
+// Whether all is well, and what is to be done: the server of this page judges, as `sdp-facade status` does.
+export function judgement() {
+  const { state, idle, findings } = view.judged ?? { state: "UNKNOWN", findings: [] };
+  const target = (one) => (one.alarm ? linkOf(one.alarm) : one.device ? `#/device/${one.device}` : "#/alarms");
+  const step = (one) => html`<li><a class=${one.level === "NOTE" ? "soft" : one.severity} href=${target(one)}>${one.about}</a>
+    ${one.text}${one.do ? html`<br>${one.do}` : nothing}</li>`;
+  return html`${notCurrent()}<p class="big ${state}">${isOld() ? "UNKNOWN" : state}</p>
+    ${idle && !isOld() ? html`<p>Nothing to do.</p>` : nothing}<ul class="steps">${findings.map(step)}</ul>`;
+}
 
 const isOld = () => view.error || isCut();
 const notCurrent = () => (isOld() ? html`<p class="said wrong">Not current: ${view.error || "no connection"}</p>` : nothing);

@@ -1,7 +1,7 @@
 // Overview, ingest node, and any device.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { alarmLines, alarms, newestAlerts } from "./alarms.js";
+import { alarmLines, alarms, judgement, newestAlerts } from "./alarms.js";
 import { plotTiles, trendTile } from "./flow.js";
 import { nodesTile } from "./nodes.js";
 import { attributeTable, cell, figures, folded, labelled, plain, tile } from "./parts.js";
@@ -14,13 +14,9 @@ const MOST_DEVICES = 200; // of a flow, in the list
 
 export function overviewPage() {
   const master = only("SdpMaster");
-  const health = labelled(master, "healthState");
-  const reasons = look(master, "healthInfo");
   const subarrays = devicesOf("SdpSubarray");
   return html`
-    ${tile("Is all well?", html`<p class="big">${cell(master, "healthState")} <small>State ${cell(master, "State")}</small></p>
-      ${health.text === "OK" && health.quality === "VALID" ? html`<p>Nothing to do.</p>`
-        : html`<ul class="steps">${(reasons.value ?? []).map((one) => html`<li>${one}</li>`)}</ul>`}`)}
+    ${tile("Is all well?", html`${judgement()}<p><small>State ${cell(master, "State")}</small></p>`)}
     ${tile("Worst alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
     ${tile("Newest alerts", newestAlerts(NEWEST), "full")}
     ${tile("Subarrays", html`<table>

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from facade import alarm_states as states
 from facade.bus.port import BusHealth
 from facade.errors import ConfigError
-from facade.flows.alerts import messages, states
+from facade.flows.alerts import messages
 from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.operator_api import OperatorApi

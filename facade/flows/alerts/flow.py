@@ -19,11 +19,12 @@ from typing import Any
 
 import msgspec
 
+from facade import alarm_states as states
 from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.bus.redrive import FROM
 from facade.clock import utc_text
-from facade.flows.alerts import messages, states
+from facade.flows.alerts import messages
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert

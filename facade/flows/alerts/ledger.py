@@ -13,7 +13,7 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from facade.flows.alerts import states
+from facade import alarm_states as states
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
 from facade.flows.alerts.suppression import Suppression, meant

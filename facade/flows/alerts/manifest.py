@@ -15,6 +15,7 @@ MANIFEST = Manifest(
     set_aside_by={"alert-state": "control"},
     device_classes={"SdpAlerts": "devices.alerts:SdpAlerts"},
     compose="facade.flows.alerts.composition:compose",
+    health="facade.flows.alerts.reporter:AlarmsHealth",
     reporter="facade.flows.alerts.reporter:reporter",
     alert_source="facade.flows.alerts.source:AlertSource",
     workers=(WorkerEntry("alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import msgspec
 
+from facade import alarm_states as states
 from facade import messages
 from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
-from facade.flows.alerts import states
 from facade.messages import ActionTaken as ActionTaken
 from facade.messages import Attachment as Attachment
 

@@ -14,10 +14,10 @@ from typing import Annotated
 
 import msgspec
 
+from facade import alarm_states as states
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import BusError, CommandRefused
-from facade.flows.alerts import states
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.ledger import take
 from facade.flows.alerts.messages import Action, ActionKind, Alarm, action_records

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from facade.flows.alerts import states
+from facade import alarm_states as states
 from facade.flows.alerts.messages import Action, Alarm
 
 LONGEST_SHELVING = 7 * 86400.0

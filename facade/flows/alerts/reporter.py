@@ -3,15 +3,17 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from facade import alarm_states as states
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
+from facade.judgement import AlarmDict
 from facade.outcome import TOMBSTONE, USED, Outcome
 from facade.runtime.composition import FindFaults, Server
 from facade.runtime.flow import Fault, FaultKey, Flow
-from facade.runtime.health_issues import ORIGIN
+from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
 from facade.runtime.replay import why_refused
 from facade.severities import SEVERITIES
 
@@ -22,6 +24,8 @@ _LONGEST = 2000
 """Text of an alert [characters]."""
 _EACH = 1.0
 """Time between two comparisons [s]."""
+_BY_TIME = 10**9
+"""No smaller than the numbers of sources that count from 1; far below the time of any start [us]."""
 _LOOKS = 3
 """Consecutive comparisons that must find a change: at a start, half of everything is missing."""
 _QUIET = messages.MOST_MISSING / 1e6 + 0.1
@@ -49,6 +53,8 @@ class ReportedBefore(Flow):
     def __init__(self, first: int = 0) -> None:
         self._first = first
         self.active: dict[AlarmKey, Alarm] = {}
+        self.alarms: dict[AlarmKey, Alarm] = {}
+        """Alarms that are not at rest."""
         self.raised: dict[AlarmKey, int] = {}
         """Time at which each remembered alarm was last raised, by its source [Unix us]."""
         self.sequences: dict[str, int] = {}
@@ -59,11 +65,15 @@ class ReportedBefore(Flow):
         self.sequences[source] = max(self.sequences.get(source, 0), self._first) + 1
         return self.sequences[source]
 
+    def is_own(self, alarm: Alarm) -> bool:
+        """Return whether an alarm may be one of an earlier run, by its number: other sources count from 1."""
+        return alarm.source_sequence > min(self._first, _BY_TIME)
+
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process the state of an alarm; see `facade.runtime.flow.Flow`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
-            for known in (self.active, self.raised):
+            for known in (self.active, self.alarms, self.raised):
                 known.pop((condition, source), None)
             return TOMBSTONE
         alarm = messages.decode_alarm(record.value)
@@ -71,11 +81,52 @@ class ReportedBefore(Flow):
             return alarm
         self.raised[alarm.key] = alarm.source_raised_at
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
-        if alarm.is_active:
-            self.active[alarm.key] = alarm
-        else:
-            self.active.pop(alarm.key, None)
+        for known, belongs in ((self.active, alarm.is_active), (self.alarms, alarm.state != states.NORM)):
+            if belongs:
+                known[alarm.key] = alarm
+            else:
+                known.pop(alarm.key, None)
         return USED
+
+
+def _reported_before(server: Server) -> ReportedBefore:
+    if (before := server.find(ReportedBefore)) is None:
+        # Alerts of an earlier run may be missing in the states. Each run counts on from the time of its start, so that
+        # no two alerts have the same number.
+        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
+        server.flows.append(before)
+    return before
+
+
+class AlarmsHealth(HealthSource):
+    """The alarms that are not at rest, for the judgement of SdpMaster."""
+
+    conditions: Mapping[str, str] = {}
+
+    def __init__(self, server: Server) -> None:
+        self._before = _reported_before(server)
+
+    def issues(self, now: float) -> Sequence[HealthIssue]:
+        """Return none: SdpAlerts tells of its alarms by its own health."""
+        return ()
+
+    def alarms(self) -> list[AlarmDict]:
+        """Return the alarms with the states that operators see."""
+        return [
+            {
+                "condition": one.condition,
+                "source": one.source,
+                "severity": one.severity,
+                "text": one.text,
+                "state": states.shown(
+                    one.state,
+                    shelved=bool(one.shelved_until),
+                    suppressed=not one.annunciated,
+                    out_of_service=one.out_of_service,
+                ),
+            }
+            for one in self._before.alarms.values()
+        ]
 
 
 class OwnAlerts:
@@ -167,9 +218,14 @@ class OwnAlerts:
         return max(self._delivered.get(key, 0), self._before.raised.get(key, 0)) >= began
 
     def _take_over(self) -> None:
-        """Adopt alerts of an earlier run of this server, and own ones without a known delivery."""
+        """Adopt alerts of an earlier run of this server, and own ones without a known delivery.
+
+        Anybody may raise a condition that this server raises too, about a source of the same kind: that is not ours to
+        clear.
+        """
         for key, alarm in self._before.active.items():
-            if self._mine(key) and key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
+            mine = self._mine(key) and self._before.is_own(alarm)
+            if mine and key not in self._told and alarm.source_sequence > self._cleared.get(key, 0):
                 self._told[key] = Alert(
                     condition=alarm.condition,
                     source=alarm.source,
@@ -233,7 +289,7 @@ class OwnAlerts:
                 self._send(key, "ACTIVE", fault, before.raised_at)
         for key, before in self._told.items():
             if key not in found and self._looks[key] >= _LOOKS:
-                self._send(key, "CLEARED", Fault(before.severity, f"gone: {before.text}"), before.raised_at)
+                self._send(key, "CLEARED", Fault(before.severity, f"over; it was: {before.text}"), before.raised_at)
         for key, before in self._outdated(found)[:_TEXTS_AT_ONCE]:
             self._send(key, "ACTIVE", found[key]._replace(severity=before.severity), before.raised_at)
         self._mark = self._writer.mark()
@@ -273,11 +329,7 @@ def reporter(
     others: str,
 ) -> OwnAlerts:
     """Raise and clear alerts about found faults; see `facade.runtime.composition.Server.report`."""
-    if (before := server.find(ReportedBefore)) is None:
-        # Alerts of an earlier run may be missing in the states. Each run counts on from the time of its start, so that
-        # no two alerts have the same number.
-        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
-        server.flows.append(before)
+    before = _reported_before(server)
     topics = (*topics, before.topic)
     icd = server.icd
     suppression = Suppression(icd.conditions, icd.locations, server.settings.rack_size, alarms_by_stream(icd))

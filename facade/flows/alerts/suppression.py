@@ -15,6 +15,7 @@ from types import MappingProxyType
 
 from facade.flows.alerts.messages import AlarmKey
 from facade.icd.model import STREAM, Condition, Icd, Location, instance_role
+from facade.icd.topic_model import slot_name
 from facade.instances import pattern_of
 from facade.manifest import manifests
 from facade.runtime.flow import Fault, FaultKey
@@ -161,16 +162,14 @@ def alarms_by_stream(icd: Icd) -> dict[str, list[AlarmKey]]:
         role: ("serverGone", f"{ORIGIN}/{begin}{ANY * bool(rest)}") for role, (begin, rest, _) in servers.items()
     }
     workers = {worker.name: worker.gone for one in manifests() for worker in one.workers}
-    readers |= {name: (gone, ORIGIN) for name, gone in workers.items()}
     found: dict[str, list[AlarmKey]] = {}
     for name, topic in icd.topics.items():
         source = f"{ORIGIN}/{name}"
         # A worker also reads what it writes, to end a transaction of its own: its lag is no matter there.
-        found[source] = [
-            readers[role]
-            for role in topic.readers
-            if role in readers and not (role in workers and role in topic.writers)
-        ]
+        found[source] = [readers[role] for role in topic.readers if role in readers]
+        for role in topic.readers:
+            if role in workers and role not in topic.writers:
+                found[source] += [(workers[role], ORIGIN), ("workerSilent", f"{ORIGIN}/{slot_name(role, ANY)}")]
         if topic.window is not None and topic.window.all_expected:
             found.setdefault(name.partition(".")[0], []).append(("streamLagging", source))
     return found

@@ -307,7 +307,7 @@ class CommandsHealth(HealthSource):
                 # A silent controller is known, and has an issue of its own.
                 if device not in heard:
                     text = f"no controller of {device} was heard of: its commands are not executed"
-                    yield HealthIssue(DEGRADED, text)
+                    yield HealthIssue(DEGRADED, text, response=f"Start the controller of {device}.")
 
     def judges(self, key: FaultKey) -> bool:
         """Return whether heartbeats tell of a controller; see `facade.runtime.health_issues.HealthSource`.

@@ -3,18 +3,21 @@
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
 
+from facade import judgement
 from facade.bus.port import BusHealth
+from facade.clock import utc_seconds
 from facade.errors import ConfigError
+from facade.findings import ATTENTION, Finding
 from facade.flows.overview.replicas import Replicas
-from facade.icd.model import AccountSource, Attribute, DeviceClass, instance_role
-from facade.icd.topic_model import Figure, Limits
+from facade.icd.model import AccountSource, Attribute, DeviceClass, Icd, instance_role
+from facade.icd.topic_model import Figure, Limits, slot_name
 from facade.instances import devices_of
+from facade.judgement import Judgement
 from facade.manifest import WorkerEntry, manifests
-from facade.printable import excerpt, printable
+from facade.printable import excerpt, listed, printable
 from facade.reading import Changes, Quality, Reading, Value, judge
 from facade.runtime.accounts import Deviation
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
@@ -27,7 +30,7 @@ from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, 
 from facade.runtime.heartbeats import TOPIC, host_of
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
-from facade.severities import CRITICAL, WARNING, Severity
+from facade.severities import CRITICAL, SEVERITIES, WARNING, Severity
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +58,7 @@ _MOST_NAMED = 20
 """Most partitions named by an issue."""
 _MOST_REASONS = 64
 """Reasons of dead letters that SdpBus shows."""
+_WITHOUT_BROKER = "Start the brokers. If they run, look at the network to them: sdp-facade bus check."
 _MOST_HEARD = 4
 """Workers named by the issue about a missing role."""
 _SERVER, _WORKER = "serverGone", "workerSilent"
@@ -69,12 +73,15 @@ _CONDITIONS = dict.fromkeys(
 """Conditions of the alerts about streams, with the begin of their sources."""
 
 
+MASTER, BUS = "SdpMaster", "SdpBus"
+
+
 class Overview:
     """Model of the overview's devices."""
 
     def __init__(
         self,
-        bus_class: DeviceClass,
+        icd: Icd,
         bus: BusHealth,
         workers: WorkerAccounts,
         readers: ReaderAccounts,
@@ -84,9 +91,18 @@ class Overview:
         self.bus = bus
         self.limits = limits
         """Returns the limits of an attribute of SdpBus: those of the ICD, unless an operator has set others."""
+        bus_class, self._conditions = icd.classes[BUS], icd.conditions
         accounts = [(one, one.account) for one in bus_class.attributes if one.account is not None]
         self._lags = [(one, source) for one, source in accounts if source.figure in ("lag", "lag_time")]
         self._stale_after = bus_class.stale_after
+        windowed = [name for name, topic in icd.topics.items() if topic.window is not None]
+        self._starts = {
+            topic: f"sdp-facade {' '.join(worker.start)}"
+            for one in manifests()
+            for worker in one.workers
+            for topic in worker.reads(windowed)
+        }
+        """Command that starts a worker which reads a topic."""
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
         """By kind and stream: last count, time of its last growth [Unix s], and the count before that growth."""
@@ -111,7 +127,7 @@ class Overview:
         found = [*self._about_streams(now), *(one for flow in self._flows for one in self._ask(flow, now))]
         told = {one.text for one in found}
         found = [one for one in found if not (one.reasons and told.issuperset(one.reasons))]
-        return sorted(found, key=lambda one: one.health_state != FAILED)
+        return sorted(found, key=lambda one: (-SEVERITIES.index(one.alert_severity), one.health_state != FAILED))
 
     def judge(self, now: float) -> tuple[HealthState, tuple[str, ...]]:
         """Return healthState's label and the reasons for it, the gravest first."""
@@ -121,18 +137,26 @@ class Overview:
         lines = [*_in_short(issues)]
         if more := lines[_MOST_LINES - 1 :][1:]:
             lines[_MOST_LINES - 1 :] = [f"and {len(more) + 1} more reasons, see the devices themselves"]
-        return issues[0].health_state if issues else OK, tuple(lines)
+        is_failed = any(one.health_state == FAILED for one in issues)
+        return FAILED if is_failed else DEGRADED if issues else OK, tuple(lines)
 
     def issues_as_dicts(self, now: float) -> list[dict[str, str]]:
         """Return each issue with its alarm, the gravest first, in the form of the attribute healthIssues."""
         if not self.bus.connected:
-            return [{"health": UNKNOWN, "text": self.no_broker()}]
+            severity = {"severity": CRITICAL, "response": _WITHOUT_BROKER}
+            return [{"health": UNKNOWN, "text": self.no_broker(), **severity}]
         found = []
         for one in self.issues(now)[:_MOST_ISSUES]:
-            alarm = {} if one.alarm is None else {"condition": one.alarm[0], "source": one.alarm[1]}
-            device = {"device": one.device} if one.device else {}
-            found.append({"health": one.health_state, "text": one.text, **alarm, **device})
+            condition, source = one.alarm or ("", "")
+            more = {"condition": condition, "source": source, "device": one.device, "response": one.response}
+            known = {name: text for name, text in more.items() if text}
+            found.append({"health": one.health_state, "text": one.text, "severity": one.alert_severity, **known})
         return found
+
+    def judgement(self, now: float) -> Judgement:
+        """Return what a person should know and do, with the alarms that are known here."""
+        alarms = [alarm for flow in self._flows for alarm in flow.alarms()]
+        return judgement.judge(self.judge(now)[0], self.issues_as_dicts(now), alarms, self._conditions)
 
     def no_broker(self) -> str:
         """Return the text of the issue without a broker."""
@@ -188,7 +212,8 @@ class Overview:
         except Exception as error:
             self._log(flow, error)
             text = f"the health of {type(flow).__module__} is not known: {type(error).__name__}: {error}"
-            return [HealthIssue(DEGRADED, excerpt(text)), *self._said.get(flow, [])]
+            do = "Keep the log of the device server control, and report a defect of the facade."
+            return [HealthIssue(DEGRADED, excerpt(text), response=do), *self._said.get(flow, [])]
         return self._said[flow]
 
     def _log(self, flow: HealthSource, error: Exception) -> None:
@@ -209,17 +234,15 @@ class Overview:
             missing = stream.untaken(now, self._stale_after)
             if missing and now - stream.heard <= self._stale_after:
                 more = f" and {len(missing) - _MOST_NAMED} others" * (len(missing) > _MOST_NAMED)
-                yield HealthIssue(
-                    DEGRADED, f"partitions {missing[:_MOST_NAMED]}{more} of {name} have no worker that reads them"
-                )
+                text = f"partitions {missing[:_MOST_NAMED]}{more} of {name} have no worker that reads them"
+                do = f"If nobody takes them within a minute, start one more worker: {self._start(name)}."
+                yield HealthIssue(DEGRADED, text, response=do)
         for name in self._lagging(streams, now):
-            readers = "workers" if name in self._workers.streams else "device servers"
-            text = f"{name} lags by {streams[name].lag} records, {streams[name].lag_time(now):.0f} s; {readers} read it"
-            yield HealthIssue(DEGRADED, text, (_LAGGING, f"{ORIGIN}/{name}"))
+            yield self._behind(name, streams[name], now)
         for name, stream in streams.items():
             account = stream.account
             if new := self._new("dead letters", name, account.dead_lettered, now):
-                text = f"{account.dead_lettered} records of {name} became dead letters; the newest: "
+                text = f"{_count(account.dead_lettered, 'record')} of {name} became dead letters; the newest: "
                 values = {"new records": float(new)}
                 yield HealthIssue(
                     DEGRADED, text + account.last_error, (_DEAD_LETTERS, f"{ORIGIN}/{name}"), values=values
@@ -227,6 +250,20 @@ class Overview:
             if self._new("corrected", name, account.corrected, now):
                 text = f"corrected of {name}: {account.deviations.get('corrected', '')}"
                 yield HealthIssue(DEGRADED, text, (_CORRECTED, f"{ORIGIN}/{name}"))
+
+    def _start(self, stream: str) -> str:
+        return f"{self._starts.get(stream, 'its command')} without --slot"
+
+    def _behind(self, name: str, stream: StreamTotals, now: float) -> HealthIssue:
+        """Return the issue of a stream whose readers are behind: who they are decides what helps."""
+        if name in self._workers.streams:
+            readers, do = "workers read it", f"If it grows, start one more worker: {self._start(name)}."
+        else:
+            behind = sorted(name for name, one in stream.backlogs.items() if one.records)
+            readers = f"read by the device server {listed(behind, _MOST_HEARD)}"
+            do = "If it grows, find out why the host of the device server is slow; more workers do not help."
+        text = f"{name} lags by {_count(stream.lag, 'record')}, {stream.lag_time(now):.0f} s; {readers}"
+        return HealthIssue(DEGRADED, text, (_LAGGING, f"{ORIGIN}/{name}"), response=f"Wait while the lag falls. {do}")
 
     def _deviations(self, name: str, stream: StreamTotals) -> Iterator[HealthIssue]:
         for what, (condition, severity) in _DEVIATIONS.items():
@@ -253,6 +290,10 @@ class Overview:
         old = min(old, count)
         self._counts[what, stream] = (count, since, old)
         return count - old if now - since < _NEW_FOR else 0
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _covers(conditions: Mapping[str, str], key: FaultKey) -> bool:
@@ -327,12 +368,20 @@ class Presence(HealthSource):
                 for one in heard.heartbeat.complaints:
                     if not one.subarray or one.subarray in self._scans.scanning(now):
                         yield HealthIssue(
-                            DEGRADED, f"{one.device}: {one.text}", device=one.device, reasons=tuple(one.reasons)
+                            DEGRADED,
+                            f"{one.device}: {one.text}",
+                            device=one.device,
+                            reasons=tuple(one.reasons),
+                            response=f"Read the Status of {one.device}.",
                         )
 
     def judges(self, key: FaultKey) -> bool:
         """Return whether heartbeats tell of a component; see `facade.runtime.health_issues.HealthSource`."""
         return self._can_tell() and key not in self._early
+
+    def values(self, device_class: str) -> Mapping[str, Value]:
+        """Return the device servers of this deployment."""
+        return {"deviceServers": tuple(self._instances)} if device_class == MASTER else {}
 
     def _can_tell(self) -> bool:
         # Right after an outage of the bus the state of all processes is unknown.
@@ -350,12 +399,15 @@ class Presence(HealthSource):
             # This server is alive, though after a start its own heartbeat may be the last one read.
             if not (is_own or self._heartbeats.alive(name)):
                 text = f"device server {instance} {self._seen(name)}"
-                # While a standby takes its place there is nothing to do.
-                alarm = None if self._heartbeats.is_followed(name) else self._alarm(name, _SERVER, instance)
-                yield HealthIssue(DEGRADED, text, alarm, CRITICAL, host=self._host(name))
+                followed = self._heartbeats.is_followed(name)
+                alarm = None if followed else self._alarm(name, _SERVER, instance)
+                do = "Wait: its standby takes its place." if followed else f"Start it: sdp-facade serve {instance}."
+                severity = WARNING if followed else CRITICAL
+                yield HealthIssue(DEGRADED, text, alarm, severity, host=self._host(name), response=do)
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
-                yield HealthIssue(DEGRADED, text, of_bus=True)
+                do = f"Read the log of the instance {instance}, which says why, and restart it."
+                yield HealthIssue(DEGRADED, text, of_bus=True, response=do)
 
     def _without_account(self, name: str) -> float:
         """Return the time that a device server has lived without writing an account, by its own clock [s]."""
@@ -371,13 +423,18 @@ class Presence(HealthSource):
             heard.sort(key=lambda name: -self._heartbeats.newest[name].at)
             last = heard[:_MOST_HEARD] or ["the first one"]
             text = f"no {worker.name} worker alive ({start}): {', '.join(f'{n} {self._seen(n)}' for n in last)}"
-            yield HealthIssue(FAILED, text, self._alarm(last[0], worker.gone), CRITICAL, of_bus=True)
+            # One that was killed comes back at once with its slot. Another one has to wait until the brokers miss it.
+            killed = [name for name in last if self._is_missed(name)]
+            slots = " and ".join(f"{start} --slot {_slot(worker, name)}" for name in killed) or start
+            do = f"Start the workers again: {slots}."
+            key = self._alarm(last[0], worker.gone)
+            yield HealthIssue(FAILED, text, key, CRITICAL, of_bus=True, response=do)
             return
         for name in heard:
-            silent = not (self._heartbeats.newest[name].heartbeat.stopping or self._heartbeats.alive(name))
-            if silent and self._heartbeats.silence(name) < self._within:
+            if self._is_missed(name):
                 text = f"worker {name} ({start}) {self._seen(name)}"
-                yield HealthIssue(DEGRADED, text, self._alarm(name, _WORKER, name), host=self._host(name))
+                do = f"End its process if it hangs, then start it again: {start} --slot {_slot(worker, name)}."
+                yield HealthIssue(DEGRADED, text, self._alarm(name, _WORKER, name), host=self._host(name), response=do)
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
         """Return the alarm to raise; None for a component without any heartbeat, as not all start at once."""
@@ -386,6 +443,11 @@ class Presence(HealthSource):
             self._early.add(key)
             return None
         return key
+
+    def _is_missed(self, worker: str) -> bool:
+        """Return whether a worker is silent that was not stopped in order, and that the topic still has."""
+        left = not self._is_known(worker) or self._heartbeats.newest[worker].heartbeat.stopping
+        return not (left or self._heartbeats.alive(worker)) and self._heartbeats.silence(worker) < self._within
 
     def _is_known(self, component: str) -> bool:
         return component in self._heartbeats.newest
@@ -397,8 +459,12 @@ class Presence(HealthSource):
         if not self._is_known(component):
             return "was not heard of yet"
         heard = self._heartbeats.newest[component]
-        at = datetime.fromtimestamp(heard.at, UTC).isoformat(timespec="seconds")
+        at = utc_seconds(heard.at)
         return f"{'was stopped at' if heard.heartbeat.stopping else 'silent since'} {at}"
+
+
+def _slot(worker: WorkerEntry, name: str) -> str:
+    return name.removeprefix(slot_name(worker.name, ""))
 
 
 class MasterView:
@@ -431,7 +497,9 @@ class MasterView:
         health, reasons = self._overview.judge(now)
         mode = self._states.label(self._device, ADMIN_MODE) if self._states_known() else ""
         state = self._state(mode, health)
-        says = f"The device is in {state} state; adminMode is {mode or 'not known yet'}; health is {health}."
+        judged = self._overview.judgement(now)
+        waits = ", and an alarm waits for a person" if judged.state == ATTENTION else ""
+        says = f"The device is in {state} state; adminMode is {mode or 'not known yet'}; health is {health}{waits}."
         return {
             "healthState": health,
             "healthInfo": reasons,
@@ -439,7 +507,7 @@ class MasterView:
             **self._overview.values("SdpMaster"),
             **self._versions,
             "State": state,
-            "Status": "\n".join(map(printable, (says, *reasons))),
+            "Status": "\n".join(map(printable, (says, *map(_in_words, judged.findings)))),
         }
 
     def _state(self, mode: str, health: str) -> str:
@@ -449,6 +517,11 @@ class MasterView:
             return "DISABLE"
         commanded = self._states.label(self._device, STATE, "ON")
         return "ALARM" if commanded == "ON" and health == FAILED else commanded
+
+
+def _in_words(finding: Finding) -> str:
+    about = "" if finding.about in (MASTER, finding.device) else f"{finding.about}: "
+    return f"{about}{finding.text}{' -> ' * bool(finding.do)}{finding.do}"
 
 
 class BusView:
@@ -540,11 +613,8 @@ def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
         return ""
     at_us, where, what = max(errors, key=lambda error: error[0])
     # A snapshot of an older release has no time.
-    when = datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(timespec="seconds") if at_us else "(time not known)"
+    when = utc_seconds(at_us / 1e6) if at_us else "(time not known)"
     return f"{when} {where}: {what}"
-
-
-MASTER, BUS = "SdpMaster", "SdpBus"
 
 
 def compose(server: Server) -> None:
@@ -555,7 +625,7 @@ def compose(server: Server) -> None:
     server.views.append(replicas)
     flows = [Presence(server, readers.newest_us), replicas, *server.health_sources()]
     limits = partial(server.limits, next(iter(server.devices.get(BUS, ())), ""))
-    overview = Overview(server.icd.classes[BUS], server.bus.health, workers, readers, flows, limits)
+    overview = Overview(server.icd, server.bus.health, workers, readers, flows, limits)
     server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
     for device in server.devices.get(MASTER, ()):
         view = MasterView(device, overview, server.states, lambda: server.has_read(STATES, SETTINGS), server.versions)

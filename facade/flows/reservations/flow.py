@@ -194,7 +194,11 @@ class ReservationsHealth(HealthSource):
                 text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"
                 yield HealthIssue(DEGRADED, excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
         if left_out := ledger.left_out(now_us):
-            yield HealthIssue(DEGRADED, f"{left_out} reservations are not shown: there are too many")
+            yield HealthIssue(
+                DEGRADED,
+                f"{left_out} reservations are not shown: there are too many",
+                response="See them: sdp-facade reservations list. Ask the owners to release what has expired.",
+            )
 
     def _expired(self, ledger: ReservationLedger, number: int, now_us: int) -> list[str]:
         """Return the resources of a subarray that only its expired reservations name."""

@@ -407,7 +407,9 @@ class TelemetryHealth(HealthSource):
         self._unread.clear()
         for ledger in self._telemetry.ledgers():
             for partition, mark in ledger.standing_still(now - _STANDS_STILL):
-                yield HealthIssue(DEGRADED, read_so_far(ledger.plan, partition, mark))
+                text = f"{read_so_far(ledger.plan, partition, mark)}: it is behind or has stopped"
+                do = "Wait if it catches up. Otherwise see whether it runs, and read the end of its log."
+                yield HealthIssue(DEGRADED, text, response=do)
         for ledger, reporting in self._expected():
             late, place = dict(self._late(ledger, now)), ledger.plan.place
             for group, one in sorted(late.items(), key=lambda one: place(one[0])):
@@ -416,7 +418,8 @@ class TelemetryHealth(HealthSource):
                 within = f"{one.part} of {one.whole} records within {_LATE_OVER:g} s came too late for their window"
                 text = f"{_name(ledger, group)}: {within}: "
                 if one.catches_up:
-                    yield HealthIssue(DEGRADED, text + "it sends what it held back, and catches up")
+                    text += "it sends what it held back, and catches up"
+                    yield HealthIssue(DEGRADED, text, response="Wait until it has caught up. Totals have all records.")
                     continue
                 heard = int((ledger.totals.heard > 0).sum())
                 others = len(late) - 1 if 2 * len(late) > heard else 0
@@ -424,7 +427,8 @@ class TelemetryHealth(HealthSource):
             # Without workers the state of nodes is unknown.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
-                unread = {group for group in silent if any(ledger.standing_still(now - _STANDS_STILL, group))}
+                # At once, not when the worker has an issue itself: else its nodes would be silent until then.
+                unread = {group for group in silent if any(ledger.standing_still(now, group))}
                 self._unread.update(map(place, unread))
                 for group, why in self._due(ledger, silent - unread, reporting, now):
                     text = f"{_name(ledger, group)} sends no records while {why}"

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
 from facade import sketch
+from facade.clock import utc_seconds
 from facade.flows.telemetry.ledger import WindowLedger, seconds
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import MICRO, Plan
@@ -198,11 +198,14 @@ class TelemetryView:
         for position in look.chosen.tolist():
             group, device = self._groups[position], self._devices[position]
             heard = float(look.heard[position])
-            state, lines = self._say(group, heard, int(look.totals("epoch")[position]), now)
+            is_current = bool(now - self._closed[position] <= self.stale_after)
+            behind = [] if is_current else [*ledger.standing_still(now, group)]
+            epoch = int(look.totals("epoch")[position])
+            state, lines = self._say(group, heard, epoch, now, is_current=is_current, is_read=not behind)
             if late[position] > _LATE_PART * whole[position]:
                 within = f"{late[position]} of {whole[position]} records within {_LATE_OVER:g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
-            lines += [read_so_far(self._plan, partition, mark) for partition, mark in ledger.standing_still(now, group)]
+            lines += [f"{read_so_far(self._plan, partition, mark)}." for partition, mark in behind]
             for partition, one in ledger.epochs(group):
                 lacks = f"offsets 0 to {one.begin - 1} are in no total of it, which begin behind them"
                 begun = f"totals are of epoch {one.epoch}, which began at offset {one.begin} after the log was cut"
@@ -210,13 +213,21 @@ class TelemetryView:
             yield device, "State", Reading(state, heard or now)
             yield device, "Status", Reading("\n".join(lines), heard or now)
 
-    def _say(self, group: Group, heard: float, number: int, now: float) -> tuple[str, list[str]]:
+    def _say(
+        self, group: Group, heard: float, number: int, now: float, *, is_current: bool, is_read: bool
+    ) -> tuple[str, list[str]]:
+        """Return State and the begin of Status: they tell of the group only what its values tell, too."""
         rule, what = self._plan.window, self._plan.title[:1].lower() + self._plan.title[1:]
         who = f"{self._plan.noun.capitalize()} {group}"
+        if not is_read:
+            worker = "The worker that reads it is behind or has stopped"
+            return "UNKNOWN", [f"{who} is not known: its values are old. {worker}; the {self._plan.noun} may be well."]
+        if not is_current and now - heard <= self.stale_after:
+            return "UNKNOWN", [f"{who} sends {what}s, but no window of the last {self.stale_after:g} s shows any."]
         if now - heard <= self.stale_after:
             epoch = f" of {rule.epoch} {number}" if rule.epoch is not None else ""
             return "ON", [f"{who} sends {what}s{epoch}."]
-        since = datetime.fromtimestamp(heard, UTC).isoformat(timespec="seconds") if heard else "the start"
+        since = utc_seconds(heard) if heard else "the start"
         return "STANDBY", [f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."]
 
     def _lateness(self, look: "Look", now: float) -> tuple[Array, Array]:
@@ -335,8 +346,8 @@ def judged(values: Array, limits: Limits | None) -> Array:
 
 def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
     """Return a text about the newest watermark of a partition."""
-    time = datetime.fromtimestamp(seconds(mark.read_to), UTC).isoformat(timespec="seconds")
-    return f"partition {partition} of {plan.topic} was read up to {time} by aggregate-{mark.worker}"
+    time = utc_seconds(seconds(mark.read_to))
+    return f"aggregate-{mark.worker} has read partition {partition} of {plan.topic} up to {time}"
 
 
 def _closed_at(plan: Plan, time: float) -> float:

@@ -1,0 +1,219 @@
+"""Accidents on real processes: the cause is shown, what the page advises is done, and with that all is well again.
+
+All texts of health, alarms and nodes are kept: none may be wrong on the way.
+"""
+
+import json
+import re
+import shlex
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from clients.status import ALERTS, QUESTIONS, judge, see
+from facade.cli.app import app
+from facade.clock import utc_seconds
+from facade.findings import UNKNOWN, Finding
+from facade.judgement import Judgement
+from tests.conftest import Deploy
+from tests.support.deployment import ICD, Deployment, node_device
+from tests.support.waiting import until, until_equal
+
+pytestmark = [pytest.mark.kafka, pytest.mark.tango]
+
+_COMMAND = re.compile(r"sdp-facade ([a-z]+(?: (?!and )[\w@/:.-]*[\w])*)")
+_BUSY = ("streamLagging@", "streamsLagging@")
+"""Alarms that a busy machine may raise at any time; their texts have to be right all the same."""
+_AWAY = 12.0
+"""Time without a broker, longer than records may be late [s]."""
+NODES = 4
+SKEWED = NODES - 1
+
+
+class Operator:
+    """Looks at the deployment as the page does, keeps what it says, and does what it advises."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.deployment = deployment
+        self.accident = "none"
+        self.said: dict[tuple[str, str], float] = {}
+        """Accident, and a text that was shown meanwhile; with the time at which it was seen first [Unix s]."""
+        self.alarms: set[tuple[str, str]] = set()
+        """Accident, and an alarm that was shown as a finding meanwhile."""
+        self.texts: dict[str, str] = {}
+        """Present text of each alarm."""
+
+    def look(self) -> Judgement:
+        answers = {name: self._ask(*one) for name, one in QUESTIONS.items()}
+        alarms = None
+        if answers["alerts"] is not None and answers["alerts"]["State"] != "UNKNOWN":
+            alarms = json.loads(self.deployment.proxy(ALERTS).GetAlarms())
+        seen = see(answers, alarms, [], lambda instance: "", ICD.enums["HealthState"])
+        judged = judge(seen, ICD.conditions)
+        self.texts = {f"{one['condition']}@{one['source']}": one["text"] for one in alarms or ()}
+        for one in judged.findings:
+            self._note(f"{one.about}: {one.text} -> {one.do}")
+            if one.alarm:
+                self.alarms.add((self.accident, one.alarm))
+        for node in range(NODES):
+            status = self.deployment.read_one(node_device(node), "Status")
+            self._note(f"node {node}: {status}")
+        return judged
+
+    def _note(self, text: str) -> None:
+        self.said.setdefault((self.accident, text), self.deployment.clock.now())
+
+    def until(self, is_so: Callable[[Judgement], Any], what: str) -> Judgement:
+        def looked() -> Judgement | None:
+            judged = self.look()
+            return judged if is_so(judged) else None
+
+        return until(looked, what)
+
+    def until_well(self) -> None:
+        """Wait until no alarm is left; acknowledge what is over, as the judgement says.
+
+        Beside much other work a reader may be behind at any time. That is no alarm for long, or one of `_BUSY`.
+        """
+
+        def left() -> list[str]:
+            judged = self.look()
+            for one in judged.findings:
+                if "Acknowledge it" in one.do:
+                    self.follow(one)
+            known = judged.state != UNKNOWN
+            return [one.text for one in judged.findings if not known or (one.alarm and not one.alarm.startswith(_BUSY))]
+
+        until_equal(left, [], "all is well")
+
+    def until_told(self, alarm: str) -> Finding:
+        """Wait for an alarm that operators see, and return its finding."""
+
+        def told(judged: Judgement) -> list[Finding]:
+            return [one for one in judged.findings if one.alarm == alarm and "UNACK" in one.text]
+
+        return told(self.until(told, f"the alarm {alarm}"))[0]
+
+    def follow(self, finding: Finding) -> None:
+        """Run each command of an advice; a program that goes on is left running."""
+        commands = _COMMAND.findall(finding.do)
+        assert commands, finding.do
+        for command in commands:
+            words = shlex.split(command)
+            if words[0] == "alerts":
+                done = CliRunner().invoke(app, words, env=self.deployment.environment)
+                assert done.exit_code == 0, done.output
+            else:
+                self.deployment.launch("-".join(words).replace("/", "-"), *words)
+
+    @contextmanager
+    def having(self, accident: str) -> Iterator[None]:
+        """Have an accident, which is over at the end."""
+        self.accident = accident
+        self.deployment.forget_proxies()
+        yield
+        self.until_well()
+        self.accident = "none"
+
+    def _ask(self, device: str, names: tuple[str, ...]) -> dict[str, Any] | None:
+        found = self.deployment.read(device, *names)
+        if all(value is None for value in found.values()):
+            return None
+        return found | ({"State": str(found["State"])} if "State" in found else {})
+
+
+@pytest.mark.slow
+def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(deploy: Deploy) -> None:
+    without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate"
+    deployment = deploy(nodes=NODES, rack_size=2, without=without)
+    servers = {name: deployment.server(name, ready=False) for name in (*deployment.instances, "alerts")}
+    workers = [deployment.worker("0"), deployment.worker("1")]
+    sends = ("--rate", 100, "--nodes")
+    deployment.launch("nodes", "simulate", "ingest", *sends, SKEWED)
+    last = ("simulate", "ingest", *sends, 1, "--first-node", SKEWED)
+    node = deployment.launch("node", *last)
+    deployment.controller()
+    for name, server in servers.items():
+        deployment.await_server(server, name)
+    operator = Operator(deployment)
+    operator.until_well()
+
+    with operator.having("dead server"):
+        servers["ingest-00"].kill()
+        finding = operator.until_told("serverGone@sdp-facade/ingest-00")
+        assert finding.do == "Start it: sdp-facade serve ingest-00."
+        operator.follow(finding)
+
+    with operator.having("stopped worker"):
+        workers[1].signal(signal.SIGSTOP)
+        finding = operator.until_told("workerSilent@sdp-facade/aggregate-1")
+        assert finding.do.startswith("End its process if it hangs")
+        workers[1].kill()
+        operator.follow(finding)
+
+    with operator.having("no worker"):
+        for one in deployment.processes.started:
+            if one.name.startswith("aggregate") and one.is_alive:
+                one.kill()
+        finding = operator.until_told("workerGone@sdp-facade")
+        operator.until(lambda _: nodes_are_unknown(deployment), "what the nodes do is not known")
+        operator.follow(finding)
+
+    with operator.having("wrong clock"):
+        assert node.terminate() == 0
+        node = deployment.launch("node-with-wrong-clock", *last, "--skew", f"{SKEWED}:-60")
+        # On a busy machine, the lag of the stream may explain it.
+        late = f"streamLate@ingest/{SKEWED:04d}"
+        operator.until(lambda _: "behind its time; look at its clock" in operator.texts.get(late, ""), "its clock")
+        assert node.terminate() == 0
+        node = deployment.launch("node-with-right-clock", *last)
+
+    with operator.having("no broker"):
+        deployment.broker.kill()
+        begin = deployment.clock.monotonic()
+        judged = operator.until(lambda one: one.state == UNKNOWN, "nothing is known")
+        assert "Start the brokers." in judged.findings[0].do
+        operator.until(lambda _: deployment.clock.monotonic() - begin > _AWAY, "records wait")
+        deployment.broker.start()
+
+    wrong = wrongly_said(operator)
+    assert not wrong, "\n".join(wrong)
+
+
+def nodes_are_unknown(deployment: Deployment) -> bool:
+    shown = [deployment.read(node_device(node), "State", "Status") for node in range(NODES)]
+    return all("the node may be well" in str(one["Status"]) for one in shown)
+
+
+_CAUSES = {
+    "none": set(),
+    "dead server": {"serverGone@sdp-facade/ingest-00"},
+    "stopped worker": {"workerSilent@sdp-facade/aggregate-1"},
+    "no worker": {
+        "workerGone@sdp-facade",
+        "workerSilent@sdp-facade/aggregate-0",
+        "workerSilent@sdp-facade/aggregate-1",
+    },
+    # Its simulator is started again.
+    "wrong clock": {f"streamLate@ingest/{SKEWED:04d}", f"streamSilent@ingest/{SKEWED:04d}"},
+    "no broker": set(),
+}
+
+
+def wrongly_said(operator: Operator) -> list[str]:
+    """Return what was said that was not so, in the order of time."""
+    wrong = [f"{one}" for one in operator.alarms if one[1] not in _CAUSES[one[0]] and not one[1].startswith(_BUSY)]
+    for (accident, text), time in operator.said.items():
+        shown = text.partition(" -> ")[0]
+        if (
+            ("clock" in shown and accident != "wrong clock")
+            or (re.search("sends no records|is silent since", shown) and accident not in ("wrong clock", "none"))
+            or ("ingest.summary lags" in shown and "device server" not in shown)
+            or ("ingest.heaps lags" in shown and "workers read it" not in shown)
+        ):
+            wrong.append(f"{utc_seconds(time)} {accident}: {text}")
+    return wrong
