@@ -82,11 +82,12 @@ class Coverage(msgspec.Struct):
             at.gaps_to = found.after
         return found
 
-    def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
-        """Return the partitions whose first records are missing in a group's totals, with its offsets there."""
+    def epochs(self, group: Group | None = None) -> Iterator[tuple[int, RackOffsets]]:
+        """Return the partitions whose first records are missing in totals of a group, or of any, with offsets there."""
         for partition, at in self.partitions.items():
             for one in at.racks.values():
-                if isinstance(group, int) and one.first <= group <= one.last and (one.begin > 0 or one.epoch > 1):
+                is_of = group is None or (isinstance(group, int) and one.first <= group <= one.last)
+                if is_of and (one.begin > 0 or one.epoch > 1):
                     yield partition, one
 
 
@@ -224,7 +225,7 @@ class WindowLedger:
         found, self._gaps = self._gaps, []
         return found
 
-    def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
+    def epochs(self, group: Group | None = None) -> Iterator[tuple[int, RackOffsets]]:
         """See `Coverage.epochs`."""
         return self._counted.epochs(group)
 
