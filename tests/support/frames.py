@@ -6,13 +6,14 @@ from dataclasses import replace
 import numpy as np
 
 from facade.flows.telemetry.ledger import WindowLedger
-from facade.flows.telemetry.partial import Group, as_frames, as_partials
+from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.view import TelemetryView
 from facade.messages import Partial
 from facade.reading import Reading
 from facade.runtime.columns import ReadingColumn
 from facade.runtime.flow import DeviceReading
 from facade.windows.frame import Frame, merge
+from facade.windows.summaries import as_frames, as_partials
 
 
 def fold(ledger: WindowLedger, group: Group, partials: Sequence[Partial], heard: float, **changes) -> None:

@@ -17,7 +17,6 @@ from facade.bus.port import OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import Coverage, WindowLedger
-from facade.flows.telemetry.partial import as_partials, frame_of
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.view import TelemetryView
@@ -27,6 +26,7 @@ from facade.outcome import USED, RecordRejected
 from facade.racks import Racks
 from facade.runtime.progress import Progress
 from facade.windows.frame import STATISTICS
+from facade.windows.summaries import as_partials, frame_of
 from tests.support.frames import expanded, rack
 from tests.support.heaps import BASE_US
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from facade.flows.telemetry.partial import COLUMNS, Summary, as_frames, frame_of
+from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.messages import RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, RecordRejected
 from facade.sketch import largest_bucket
-from facade.windows.frame import STATISTICS, Array, FieldArrays, Frame
+from facade.windows.frame import Array, FieldArrays, Frame
+from facade.windows.summaries import as_frames, frame_of, lengths
 
 MOST = 1e150
 _CLOCK_SLACK = 60.0
@@ -64,11 +65,8 @@ def _shape_troubles(summary: RackSummary, plan: Plan) -> Sequence[tuple[str, str
         return [("stream", f"expected a topic whose nodes are summarised by rack, got {plan.topic}")]
     if rows and not first <= min(summary.node) <= max(summary.node) <= last:
         return [("node", f"expected nodes from {first} to {last}")]
-    columns = [(name, getattr(summary, name)) for name in COLUMNS]
-    for field, found in summary.fields.items():
-        columns += [(f"fields.{field}.{name}", getattr(found, name)) for name in STATISTICS]
-    lengths = ((name, len(values)) for name, values in columns if values is not None)
-    return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in lengths if count != rows]
+    found = ((name, count) for name, count in lengths(summary) if count != rows)
+    return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in found]
 
 
 def _troubles(rows: Frame, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:

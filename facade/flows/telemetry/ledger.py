@@ -20,12 +20,13 @@ import msgspec
 import numpy as np
 
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
-from facade.flows.telemetry.partial import Group, Summary, as_frames, as_partials
+from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.watermarks import Mark, Watermarks
 from facade.messages import Partial, RackSummary, Watermark
 from facade.windows.frame import Array, Frame, distinct, merge
 from facade.windows.newest import ShownWindow, Windows
+from facade.windows.summaries import as_frames, as_partials
 from facade.windows.totals import GroupTotals, Totals
 
 
