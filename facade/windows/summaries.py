@@ -3,15 +3,31 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from facade.messages import FieldColumns, FieldStatistics, Partial, RackSummary
+from facade.messages import FieldColumns, FieldStatistics, IngestSummary, Partial, RackSummary, TelemetrySummary
 from facade.windows.frame import STATISTICS, Counts, FieldArrays, Frame, Runs
 
-__all__ = ["COLUMNS", "as_frames", "as_partials", "columns_of", "frame_of", "lengths"]
+__all__ = ["COLUMNS", "RowColumns", "as_frames", "as_partials", "columns_of", "frame_of", "frames_of", "lengths"]
 
 COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
 """Columns of a rack's summary beside node and fields, in the order of a partial."""
+
+
+class RowColumns(msgspec.Struct):
+    """The columns of rows with groups of any kind."""
+
+    node: list[int]
+    """Codes of the groups."""
+    epoch: list[int]
+    window: list[int]
+    late: list[bool]
+    count: list[int]
+    time_min: list[int]
+    time_max: list[int]
+    runs: list[list[tuple[int, int]]]
+    fields: dict[str, FieldColumns]
 
 
 def lengths(summary: RackSummary) -> Iterator[tuple[str, int]]:
@@ -22,9 +38,26 @@ def lengths(summary: RackSummary) -> Iterator[tuple[str, int]]:
     return ((name, len(values)) for name, values in columns if values is not None)
 
 
-def frame_of(summary: RackSummary) -> Frame:
+def frame_of(summary: RackSummary | RowColumns) -> Frame:
     """Return the rows of a summary whose columns are of one length; groups are nodes."""
     return _frame(summary.node, {name: getattr(summary, name) for name in COLUMNS}, summary.fields)
+
+
+def frames_of(summary: RackSummary | IngestSummary | TelemetrySummary) -> list[Frame]:
+    """Return the rows of a summary from anywhere, whose groups are the nodes, or 0 for a named group.
+
+    Raises
+    ------
+    ValueError
+        Columns of a rack have different lengths.
+    OverflowError
+        A whole number has more than 64 bits.
+    """
+    if not isinstance(summary, RackSummary):
+        return as_frames(summary.node if isinstance(summary, IngestSummary) else 0, summary.partials)
+    if len({count for _, count in lengths(summary)}) > 1:
+        raise ValueError("expected columns of one length")
+    return [frame_of(summary)]
 
 
 def as_frames(code: int, partials: Iterable[Partial]) -> list[Frame]:

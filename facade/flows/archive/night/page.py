@@ -177,15 +177,16 @@ def _nodes(rack: RackFigures) -> str:
 
 def _rack(report: NightReport, rack: RackFigures) -> Iterator[str]:
     night, name = report.night, f"rack-{rack.first}-{rack.last}"
-    rates = [one.count / night.slot_seconds(at) for at, one in enumerate(rack.slots)]
-    middle, high = ([report.telemetry.quantile(one, q) for one in rack.slots] for q in (0.5, 0.99))
+    slots = report.telemetry.slots(rack)
+    rates = [one.count / night.slot_seconds(at) for at, one in enumerate(slots)]
+    middle, high = ([report.telemetry.quantile(one, q) for one in slots] for q in (0.5, 0.99))
     title = f"Nodes {_nodes(rack)}"
     yield f'<h3>{text(title)}</h3><div class="pair"><div>'
     yield plot(f"{name}-rate", f"{title}: rate of heaps", "heaps/s", [SvgLine("rate", rates)], night)
     latency = [SvgLine("median", middle), SvgLine("99th percentile", high)]
     yield plot(f"{name}-latency", f"{title}: latency of heaps", "s", latency, night)
     yield "</div>"
-    rows = zip(map(_slot, night.slots), (one.count for one in rack.slots), rates, middle, high, strict=True)
+    rows = zip(map(_slot, night.slots), (one.count for one in slots), rates, middle, high, strict=True)
     headings = ("Slot from", "Used", "Rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]")
     yield table(f"{title}: rate and latency of heaps in slots of {_length(night.slot_us / MICRO)}", headings, rows)
     yield "</div>"
