@@ -143,8 +143,8 @@ def _telemetry(report: NightReport) -> Iterator[str]:
         " its number came again. Late ones came too late for their window: only rate and latency are without them. What"
         " was before the first number of a scan, or after its last one, cannot be known."
     )
-    headings = ["Nodes", "Used", "Mean rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]", "Complete"]
-    headings += ("Missing", "Doubled", "Late", "Packets lost", "Packets late")
+    headings = ["Nodes", "Used", "Mean rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]"]
+    headings += ("Latency, deviation [s]", "Complete", "Missing", "Doubled", "Late", "Packets lost", "Packets late")
     yield table("Heaps of each rack", headings, (_rack_row(report, one) for one in racks))
     for rack in racks:
         if rack.used:
@@ -160,6 +160,7 @@ def _rack_row(report: NightReport, rack: RackFigures) -> list[Cell]:
         rack.used,
         rack.used / report.night.seconds,
         *quantiles,
+        rack.deviation,
         None if share is None else percent(share, 4),
         rack.missing,
         rack.doubled,

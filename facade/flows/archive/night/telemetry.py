@@ -5,6 +5,7 @@ numbers are those between the lowest and the highest one that never came; a numb
 before the lowest and after the highest are unknown.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -82,7 +83,7 @@ class RackFigures:
         slots, nothing = {window: slot_of(window) for window in distinct(rows.window)}, np.zeros_like(rows.group)
         window = np.array([slots[window] for window in rows.window.tolist()])
         fields = {name: _summed(rows.fields.get(name), nothing) for name in _PACKETS}
-        fields[_LATENCY] = _sketched(rows.fields.get(_LATENCY), nothing)
+        fields[_LATENCY] = _latency(rows.fields.get(_LATENCY, FieldArrays()), nothing)
         self._frames.append(merge([replace(rows, group=nothing, epoch=nothing, window=window, fields=fields)]))
         if len(self._frames) >= _MOST_FRAMES:
             self._frames = [merge(self._frames)]
@@ -116,8 +117,20 @@ class RackFigures:
 
     def whole(self) -> HeapSlot:
         """Return all heaps that came in time."""
+        return self._slots(self._together(), 1)[0]
+
+    @property
+    def deviation(self) -> float | None:
+        """Return the standard deviation of the latency of all heaps that came in time [s]; None: it is not known."""
+        together = self._together()
+        if together is None or together.late[0] or (m2 := together.fields[_LATENCY].m2) is None or np.isnan(m2[0]):
+            return None
+        return math.sqrt(m2[0] / together.count[0])
+
+    def _together(self) -> Frame | None:
+        """Return the sums of the heaps in time, and then of the late ones."""
         sums = self.sums
-        return self._slots(None if sums is None else merge([replace(sums, window=np.zeros_like(sums.window))]), 1)[0]
+        return None if sums is None else merge([replace(sums, window=np.zeros_like(sums.window))])
 
     @staticmethod
     def _slots(sums: Frame | None, number: int) -> list[HeapSlot]:
@@ -245,8 +258,13 @@ def _summed(found: FieldArrays | None, nothing: Array) -> FieldArrays:
     return FieldArrays(sum=nothing if found is None or found.sum is None else found.sum)
 
 
-def _sketched(found: FieldArrays | None, nothing: Array) -> FieldArrays:
-    return FieldArrays(sketch=Counts(*[nothing[:0]] * 3) if found is None or found.sketch is None else found.sketch)
+def _latency(found: FieldArrays, nothing: Array) -> FieldArrays:
+    unknown = np.full(len(nothing), np.nan)
+    return FieldArrays(
+        sum=unknown if found.sum is None else found.sum,
+        m2=unknown if found.m2 is None else found.m2,
+        sketch=Counts(*[nothing[:0]] * 3) if found.sketch is None else found.sketch,
+    )
 
 
 def _sum(found: FieldArrays) -> Array:
