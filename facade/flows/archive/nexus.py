@@ -278,10 +278,11 @@ class TopicWriter:
                         marks[stream][item.partition] = max(marks[stream].get(item.partition, 0), item.read_to)
                         partitions[stream] = max(partitions[stream], item.partitions)
                     elif isinstance(item, RackSummary | IngestSummary | TelemetrySummary):
-                        windows, is_named = made[stream], isinstance(item, TelemetrySummary)
-                        name = item.group if is_named and not self._is_numbered(stream) else None
+                        windows = made[stream]
+                        group = item.group if isinstance(item, TelemetrySummary) else None
+                        name = None if group is None or self._is_numbered(stream) else group
                         for rows in frames_of(item):
-                            code = np.full(len(rows), int(item.group)) if is_named and name is None else rows.group
+                            code = rows.group if group is None or name is not None else np.full(len(rows), int(group))
                             windows.add(replace(rows, group=code), name)
                 except KeyError:
                     why = RecordRejected(

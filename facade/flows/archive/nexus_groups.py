@@ -335,7 +335,7 @@ class WindowGrid:
             arrays[name][:, : values.shape[1]] = values
         at = np.nonzero(arrays["count"])
         count, newest = arrays.pop("count")[at], arrays.pop(_NEWEST)[at]
-        fields: dict[str, dict[str, Array]] = {}
+        fields: dict[str, dict[str, Any]] = {}
         for name, array in arrays.items():
             field, _, statistic = name.rpartition("_")
             is_mean = statistic == "mean"
