@@ -14,6 +14,7 @@ from facade.errors import IcdError
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.icd.topic_model import Limits
 from facade.reading import Quality, Reading
+from facade.runtime.columns import Cell, ReadingColumn
 from facade.runtime.composition import Server
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ class FacadeDevice(Device):
     clock: ClassVar[Clock] = SystemClock()
     present: ClassVar[dict[str, "FacadeDevice"]] = {}
     """All devices of this server that Tango has not deleted, by name in lower case; `at_hand` guards it."""
+    changes: ClassVar[int] = 0
+    """Number of changes of `present`."""
     at_hand: ClassVar[threading.Condition] = threading.Condition()
     pushing: ClassVar["FacadeDevice | None"] = None
     """The device whose event is being sent: Tango may delete it only afterwards."""
@@ -49,7 +52,7 @@ class FacadeDevice(Device):
     """State left by each deleted device to its successor, by name."""
     service: ClassVar[Server | None] = None
     """None until the server is up."""
-    begin_anew: ClassVar[Callable[[str, Callable[[], bool]], Mapping[str, Reading]] | None] = None
+    begin_anew: ClassVar[Callable[[str, Callable[[], bool]], Mapping[str, Reading | Cell]] | None] = None
     """Returns the readings of a device, and sends all as events once the given function allows it."""
     before_end: ClassVar[Callable[[], None] | None] = None
     """Called when the server is asked to end, before Tango deletes its devices."""
@@ -72,18 +75,21 @@ class FacadeDevice(Device):
         super().init_device()
         if not hasattr(self, "_shown"):
             now = self.clock.now()
-            self._shown: dict[str, TangoReading | Reading] = {
+            self._shown: dict[str, TangoReading | Reading | Cell] = {
                 name: unknown(entry, now) for name, entry in self.entries.items()
             }
-            """Readings for clients; plain numbers get Tango's form at their first read."""
+            """Readings for clients; plain numbers get Tango's form at their first read, and those of columns are made
+            then."""
+            self._began = now
             self._attributes: dict[str, tango.Attribute] = {}
-            """Tango's own objects, which live as long as the device."""
             self._made: dict[str, tuple[Reading, TangoReading]] = {}
             """The last shown or pushed reading, and its form in Tango."""
             self.set_state(tango.DevState.UNKNOWN)
             self.set_status("No data from the bus yet.")
             self._alarmed: dict[str, object] = dict.fromkeys(self.entries, Quality.INVALID) | {"State": "UNKNOWN"}
-            """Quality of each attribute, and the State, at their last alarm events."""
+            """Quality of each attribute, and the State, at their last alarm events, or as they were read before."""
+            self._pushed: set[str] = set()
+            """Attributes with events."""
             self._ready = 0
             """Number of data-ready events."""
         for name, entry in self.entries.items():
@@ -112,6 +118,7 @@ class FacadeDevice(Device):
 
         with self.at_hand:
             self.present[name] = self
+            FacadeDevice.changes += 1
             if self.service is None or FacadeDevice.begin_anew is None:
                 return
             if name in self.service.classes:
@@ -130,6 +137,7 @@ class FacadeDevice(Device):
             self.at_hand.wait_for(lambda: FacadeDevice.pushing is not self)
             if self.present.get(name) is self:
                 del self.present[name]
+                FacadeDevice.changes += 1
                 followed = filter(self._is_followed, (*self.entries, "State", "Status"))
                 self.left[name] = _Left(self.get_logger().get_level(), tuple(followed))
         super().delete_device()
@@ -147,11 +155,14 @@ class FacadeDevice(Device):
         """Return the status set by the event loop."""
         return str(self.get_status())
 
-    def show(self, name: str, reading: Reading) -> bool:
+    def show(self, name: str, reading: Reading | Cell) -> bool:
         """Make a reading the one that clients read; return whether any client has a subscription to the attribute.
 
         A client subscribes first and reads then: it reads this value, or gets it as an event.
         """
+        if isinstance(reading, Cell):
+            self._shown[name] = reading
+            return self._is_followed(name)
         if name == "State":
             self.set_state(getattr(tango.DevState, str(reading.value)))
         elif name == "Status":
@@ -183,6 +194,7 @@ class FacadeDevice(Device):
             self.push_archive_event(name, *event)
             if news:
                 self.push_alarm_event(name, *event)
+        self._pushed.add(name)
         if news:
             self._alarmed[name] = alarm
 
@@ -190,10 +202,14 @@ class FacadeDevice(Device):
         """Return whether any client has subscribed to an attribute since the start of the device."""
         if name in self.entries and not self.entries[name].is_pushed:
             return True  # an image has data-ready events, whose subscribers Tango does not report
-        attribute = self._attributes.get(name)
-        if attribute is None:
-            attribute = self._attributes[name] = self.get_device_attr().get_attr_by_name(name)
-        return bool(attribute.use_zmq_event() or attribute.use_notifd_event())
+        return bool(self.attribute(name).use_zmq_event())
+
+    def attribute(self, name: str) -> tango.Attribute:
+        """Return Tango's own object of an attribute, which lives as long as the device."""
+        found = self._attributes.get(name)
+        if found is None:
+            found = self._attributes[name] = self.get_device_attr().get_attr_by_name(name)
+        return found
 
     def _in_tango(self, name: str, reading: Reading) -> TangoReading:
         """Return a reading in Tango's form, made once for reads and events."""
@@ -210,6 +226,13 @@ class FacadeDevice(Device):
     def read_shown(self, name: str) -> TangoReading:
         """Return the reading of an attribute."""
         shown = self._shown[name]
+        if isinstance(shown, Cell):
+            reading = shown.reading()
+            if reading is None:
+                return unknown(self.entries[name], self._began)
+            if name not in self._pushed:  # what a new subscriber knows
+                self._alarmed[name] = reading.quality
+            return self._in_tango(name, reading)
         return self._in_tango(name, shown) if isinstance(shown, Reading) else shown
 
 
@@ -234,6 +257,31 @@ def _number(text: object) -> float | None:
 
 class TangoSink:
     """Passes readings to the devices of this server; see `facade.runtime.publisher.EventSink`."""
+
+    def __init__(self) -> None:
+        self._follows: dict[ReadingColumn, tuple[int, list[Callable[[], bool]]]] = {}
+        """Functions that return whether the attribute of each device is followed, and `FacadeDevice.changes` then."""
+
+    def show_column(self, column: ReadingColumn) -> list[bool]:
+        """Let clients read a column; return for each device whether any client has a subscription to the attribute.
+
+        This is asked for each attribute of each device and window, so it is one call into Tango without any look-up.
+        """
+        with FacadeDevice.at_hand:  # no device is deleted meanwhile
+            changes, found = self._follows.get(column, (-1, []))
+            if changes != FacadeDevice.changes:
+                found = [self._follow(Cell(column, at), device) for at, device in enumerate(column.devices)]
+                self._follows[column] = FacadeDevice.changes, found
+            return [is_followed() for is_followed in found]
+
+    @staticmethod
+    def _follow(cell: Cell, device: str) -> Callable[[], bool]:
+        present = FacadeDevice.present.get(device.lower())
+        if present is None:
+            return bool
+        present.show(cell.column.attribute, cell)
+        follows: Callable[[], bool] = present.attribute(cell.column.attribute).use_zmq_event
+        return follows
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
         """Make a reading the one that clients read; return whether any client has a subscription to the attribute."""

@@ -35,6 +35,7 @@ class _Sink(TangoSink):
     """Serializes the readings of several event loops: a device must know of each push to it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._lock = threading.Lock()
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:

@@ -21,6 +21,10 @@ class Quality(enum.Enum):
     INVALID = "INVALID"
 
 
+QUALITIES = tuple(Quality)
+"""By the numbers that stand for them in arrays; the larger one counts where there are two."""
+
+
 class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The reading of an attribute: value, time of the data, and quality.
 

@@ -18,7 +18,7 @@ from facade.codec.plausible import wrong_key, wrong_unit
 from facade.icd.model import Attribute, DeviceClass, Executor, Icd
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.reading import Reading, Value
-from facade.runtime.flow import DeviceReading, Flow, LastReadings
+from facade.runtime.flow import DeviceReading, Flow
 
 TOPIC, SETTINGS = "state", "settings"
 STATE = "State"
@@ -180,7 +180,7 @@ class DeviceStates(Flow):
             del self._acknowledged[key]
         return list(found.values())
 
-    def readings(self, now: float, last: LastReadings, topic: str = TOPIC) -> Iterator[DeviceReading]:
+    def readings(self, now: float, topic: str = TOPIC) -> Iterator[DeviceReading]:
         """Return the reports of a topic since the last call that no other view shows.
 
         Initial values are as old as this server.
@@ -237,9 +237,9 @@ class DeviceSettings(Flow):
         """Apply a setting; see `facade.runtime.flow.Flow`."""
         return self._states.fold(record, count=count)
 
-    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
+    def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return the settings since the last call."""
-        return self._states.readings(now, last, SETTINGS)
+        return self._states.readings(now, SETTINGS)
 
 
 def _topic(entry: Attribute | frozenset[str]) -> str:

@@ -6,7 +6,7 @@ wall clock; an unusable record becomes a dead letter.
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -22,7 +22,8 @@ from facade.manifest import Isolation
 from facade.outcome import RecordRejected
 from facade.runtime import snapshots
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.flow import VIEW_PERIOD, Effects, Flow, LastReadings, View
+from facade.runtime.columns import ReadingColumn
+from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Effects, Flow, LastReadings, View
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Publisher
 from facade.runtime.readers import Bus, open_readers
@@ -173,6 +174,9 @@ class EventLoop:
         self._isolation = isolation or {}
         self._views = views
         self._publisher = publisher
+        for flow in flows:
+            for column in flow.columns:
+                publisher.adopt(column)
         self._instance = instance
         self._clock = clock
         self._timing = timing or Timing()
@@ -339,16 +343,19 @@ class EventLoop:
         return failed
 
     def _look(self, now: float) -> Exception | None:
-        looks = [
-            partial(flow.readings, now, self._publisher.last)
+        looks: list[Callable[[float], Iterable[DeviceReading | ReadingColumn]]] = [
+            flow.readings
             for topic, flow in self._flows.items()
             if flow.durable or self.has_read(topic)  # otherwise the newest settings may be missing
         ]
         failed = None
-        for look in (*looks, *(partial(view.readings, now) for view in self._views)):
+        for look in (*looks, *(view.readings for view in self._views)):
             try:
-                for device, attribute, reading in look():
-                    self._publisher.offer(device, attribute, reading)
+                for one in look(now):
+                    if isinstance(one, ReadingColumn):
+                        self._publisher.offer_column(one)
+                    else:
+                        self._publisher.offer(*one)
             except Exception as error:
                 failed = failed or error
         return failed
@@ -361,6 +368,9 @@ class EventLoop:
         if self._have_open_dead_letters():
             return  # a snapshot counts their records: after a kill they would not be written again
         self._snapshot_at = now
+        shown: LastReadings = self._publisher.shown() if any(one.durable for one in self._flows.values()) else {}
+        if self._delivery is not None:
+            shown = self._delivery.remember(shown)
         records = []
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
@@ -368,8 +378,7 @@ class EventLoop:
             progress.reach(reached)
             progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
             if topic != snapshots.TOPIC:
-                shown = self._publisher.last if flow.durable else {}
-                remembered = shown if self._delivery is None else self._delivery.remember(shown)
+                remembered = shown if flow.durable else {}
                 snapshot = progress.snapshot(self._instance, remembered, now=self._clock.now(), monotonic=now)
                 records.append(snapshots.to_record(snapshot))
         if self._delivery is not None:

@@ -9,6 +9,7 @@ from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.outcome import Outcome
 from facade.reading import Reading
+from facade.runtime.columns import ReadingColumn
 from facade.severities import Severity
 
 DeviceReading = tuple[str, str, Reading]
@@ -68,6 +69,8 @@ class Flow(ABC):
     """Whether it continues from a snapshot; otherwise it reads the whole (compacted) topic at start."""
     partitions: Sequence[int] | None = None
     """Partitions to read; None: all."""
+    columns: Sequence[ReadingColumn] = ()
+    """Attributes whose readings are made when somebody looks at them."""
     replayed: Callable[[], float] | None = None
     """Returns the time of the replay that the deployment shows [Unix s]; None: there is no replay."""
 
@@ -87,16 +90,8 @@ class Flow(ABC):
         """Return the missing records found since the last call."""
         return ()
 
-    def readings(self, now: float, last: LastReadings) -> Iterable[DeviceReading]:
-        """Return changed readings.
-
-        Parameters
-        ----------
-        now
-            Wall-clock time [Unix s].
-        last
-            The readings shown last, perhaps before a restart.
-        """
+    def readings(self, now: float) -> Iterable[DeviceReading | ReadingColumn]:
+        """Return changed readings, and the changed ones among the `columns`; `now`: wall-clock time [Unix s]."""
         return ()
 
     def as_dict(self) -> dict[str, Any]:

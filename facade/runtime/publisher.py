@@ -7,12 +7,15 @@ time: events beyond the budget of a tick wait for the next one, and only the new
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
+
+import numpy as np
 
 from facade.clock import Clock
 from facade.icd.model import Icd, Sampling
 from facade.reading import Reading
+from facade.runtime.columns import Cell, ColumnSampler, ReadingColumn
 
 
 class Sampler:
@@ -89,6 +92,12 @@ class EventSink(Protocol):
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
         """Make a reading the one that clients read; return whether any client would get an event of it."""
 
+    def show_column(self, column: ReadingColumn) -> Sequence[bool]:
+        """Let clients read a column from now on; return for each device whether any client would get an event of it.
+
+        It is called after each change of the column, and reads need no further call.
+        """
+
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Push change and archive events; False: they could not be sent now, and may be later."""
 
@@ -129,7 +138,10 @@ class Publisher:
         self._budget = float(_BURST)
         self._refilled = clock.monotonic()
         self.last: dict[str, dict[str, Reading]] = {}
-        """Shown readings, by device and attribute."""
+        """Shown readings that are in no column, by device and attribute."""
+        self._columns: dict[ReadingColumn, ColumnSampler] = {}
+        self._cells: dict[str, dict[str, Cell]] = {}
+        """Readings in columns, by device and attribute."""
         self.pushed = 0
         self.coalesced = 0
         """Readings replaced by a newer one before they left."""
@@ -154,17 +166,45 @@ class Publisher:
             self._due_at.pop(key, None)
             self._wait(key, event)
 
+    def adopt(self, column: ReadingColumn) -> None:
+        """Take a column; `offer_column` shows it."""
+        name, devices = column.attribute, column.devices
+        rule = self._rules.get((devices[0], name), _AT_ONCE) if devices else _AT_ONCE
+        self._columns[column] = ColumnSampler(column, rule)
+        for position, device in enumerate(devices):
+            self._cells.setdefault(device, {})[name] = Cell(column, position)
+
+    def offer_column(self, column: ReadingColumn) -> None:
+        """Process a change of a column, as `offer` does with a reading."""
+        followed = self._sink.show_column(column)
+        if any(followed):
+            sampler = self._columns[column]
+            self._send(sampler, sampler.offer(np.array(followed), self._clock.monotonic()))
+
+    def _send(self, sampler: ColumnSampler, found: Sequence[tuple[int, Reading]]) -> None:
+        for position, reading in found:
+            self._wait((sampler.column.devices[position], sampler.column.attribute), reading)
+
+    def shown(self) -> dict[str, dict[str, Reading]]:
+        """Return all shown readings, by device and attribute."""
+        found = {device: dict(readings) for device, readings in self.last.items()}
+        for column in self._columns:
+            for device, reading in zip(column.devices, column.arrays().readings(), strict=True):
+                if reading is not None:
+                    found.setdefault(device, {})[column.attribute] = reading
+        return found
+
     def append(self, device: str, attribute: str, reading: Reading) -> None:
         """Queue a reading that is an event by itself: it is never merged, and keeps the order of these calls."""
         self._queue.append(((device, attribute), reading))
 
-    def begin_anew(self, device: str, may_tell: Callable[[], bool]) -> dict[str, Reading]:
+    def begin_anew(self, device: str, may_tell: Callable[[], bool]) -> dict[str, Reading | Cell]:
         """Return the readings of a device, and send all of them as events once this is allowed.
 
         Any thread may call it.
         """
         self._anew.append((device, may_tell))
-        return dict(self.last.get(device, {}))
+        return {**self.last.get(device, {}), **self._cells.get(device, {})}
 
     @property
     def queued(self) -> int:
@@ -179,7 +219,8 @@ class Publisher:
     @property
     def due_at(self) -> float:
         """Return the monotonic time at which a held-back reading may be due [s]."""
-        return self._due[0][0] if self._due else math.inf
+        found = [one.due_at for one in self._columns.values()]
+        return min(self._due[0][0] if self._due else math.inf, *found, math.inf)
 
     def restore(self, readings: Mapping[str, Mapping[str, Reading]]) -> list[str]:
         """Show the readings from before a restart, and return a text about each unusable one.
@@ -190,11 +231,17 @@ class Publisher:
         for device, shown in readings.items():
             for attribute, reading in shown.items():
                 if (device, attribute) in self._rules and (device, attribute) not in self._reported:
+                    cell = self._cells.get(device, {}).get(attribute)
                     try:
-                        self.offer(device, attribute, reading)
+                        if cell is None:
+                            self.offer(device, attribute, reading)
+                        else:
+                            cell.column.restore(cell.position, reading)
                     except Exception as error:  # a reading of an older interface, or a forged one
-                        del self.last[device][attribute]
+                        self.last.get(device, {}).pop(attribute, None)
                         troubles.append(f"{attribute} of {device} in the snapshot cannot be shown: {error!r:.200}")
+        for column in self._columns:
+            self.offer_column(column)
         return troubles
 
     def tick(self) -> None:
@@ -208,6 +255,9 @@ class Publisher:
             for attribute, reading in self.last.get(device, {}).items():
                 if self._sink.show(device, attribute, reading):
                     self._wait((device, attribute), reading)
+            for cell in self._cells.get(device, {}).values():
+                self._columns[cell.column].forget(cell.position)
+                self.offer_column(cell.column)
         self._release(now)
         self._budget = min(self._budget + (now - self._refilled) * PUSHES_PER_SECOND, _BURST)
         self._refilled = now
@@ -250,6 +300,9 @@ class Publisher:
                 self._wait(key, event)
         for key in again:
             self._hold(key, self._samplers[key])
+        for column in self._columns.values():
+            if column.due_at <= now:
+                self._send(column, column.due(now))
 
     def _hold(self, key: AttributeKey, sampler: Sampler) -> None:
         due_at = sampler.due_at()

@@ -32,6 +32,7 @@ from facade.icd.topic_model import Topic
 from facade.messages import ReplayOrder, ReplayOrderAction, ReplayPosition
 from facade.outcome import USED, Outcome
 from facade.reading import Reading
+from facade.runtime.columns import ReadingColumn
 from facade.runtime.flow import DeviceReading, Flow
 from facade.runtime.publisher import EventSink
 from facade.runtime.readers import Bus
@@ -296,6 +297,10 @@ class ReplayStatus:
             self._own[device] = reading
             reading = self._marked(reading)
         return self._sink.show(device, attribute, reading)
+
+    def show_column(self, column: ReadingColumn) -> Sequence[bool]:
+        """Show a column; see `facade.runtime.publisher.EventSink`."""
+        return self._sink.show_column(column)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Send a reading; see `facade.runtime.publisher.EventSink`."""

@@ -9,8 +9,8 @@ different statistics come from workers of two releases: what they have in common
 records or not known.
 """
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,7 +19,18 @@ import numpy.typing as npt
 
 from facade.sequences import HeapRange, union
 
-__all__ = ["STATISTICS", "Array", "Counts", "FieldArrays", "Frame", "Runs", "distinct", "last_of_each", "merge"]
+__all__ = [
+    "STATISTICS",
+    "Array",
+    "Counts",
+    "FieldArrays",
+    "Frame",
+    "Runs",
+    "distinct",
+    "last_of_each",
+    "merge",
+    "merge_alike",
+]
 
 Array = npt.NDArray[Any]
 
@@ -189,6 +200,28 @@ def merge(frames: Sequence[Frame], *, epochs: bool = True) -> Frame:
             if all(name in one.fields for one in frames)
         },
     )
+
+
+def merge_alike(frames: Sequence[Frame], *, epochs: bool = True) -> list[Frame]:
+    """Return the merged rows as `merge` does, where frames may have different statistics.
+
+    Each row has the statistics that all rows of its own cell have, and each frame has rows with the same ones.
+    """
+    by_form = defaultdict[object, list[Frame]](list)
+    for one in frames:
+        by_form[tuple((name, found.form) for name, found in one.fields.items())].append(one)
+    alike = [merge(found, epochs=epochs) for found in by_form.values()]
+    if len(alike) < 2:
+        return alike
+    whole = merge(alike, epochs=epochs)
+    number = Counter(cell for one in alike for cell in _cells(one, epochs=epochs))
+    found = [one.take(np.array([number[cell] == 1 for cell in _cells(one, epochs=epochs)])) for one in alike]
+    return [*found, whole.take(np.array([number[cell] > 1 for cell in _cells(whole, epochs=epochs)]))]
+
+
+def _cells(rows: Frame, *, epochs: bool) -> Iterator[tuple[int, ...]]:
+    names = ("late", "window", "epoch", "group") if epochs else ("window", "group")
+    return zip(*(getattr(rows, name).tolist() for name in names), strict=True)
 
 
 class _At:

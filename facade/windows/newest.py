@@ -8,6 +8,7 @@ A straggler still corrects a window that is kept; the window is then *torn*.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from facade.windows import KEPT_WINDOWS, MOST_WINDOWS
 from facade.windows.frame import Array, Frame, distinct, merge
 
 __all__ = ["Rule", "ShownWindow", "Windows"]
+
+Time = TypeVar("Time", int, Array)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,8 @@ class Rule:
         """Return the largest number of windows kept."""
         return KEPT_WINDOWS + MOST_WINDOWS + math.ceil(self.ahead_us / self.length_us)
 
-    def closed_at(self, window: int) -> int:
-        """Return the watermark that closes the window with a begin [both Unix us]."""
+    def closed_at(self, window: Time) -> Time:
+        """Return the watermark that closes the window with a begin, or those of several [all Unix us]."""
         return window + self.length_us + self.disorder_us
 
     def newest_close(self, time: int) -> int:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from facade import sketch
 from facade.codec.columns import ColumnDecoder
-from facade.flows.telemetry.partial import as_partials
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, _NumberedGroups, reduce
 from facade.icd.load import load
 from facade.messages import Partial
 from facade.sequences import SeenNumbers, size, union
 from facade.windows.frame import merge
+from facade.windows.summaries import as_partials
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()

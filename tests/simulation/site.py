@@ -16,6 +16,7 @@ from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.instances import devices_of
 from facade.reading import Quality, Reading
+from facade.runtime.columns import ReadingColumn
 from facade.runtime.composition import Server
 from facade.runtime.heartbeats import INTERVAL, SignOfLife
 from facade.runtime.worker_process import Worker as WorkerLoop
@@ -71,6 +72,13 @@ class Sink:
         if self._site.is_first(self._process):
             self._site.shown(self._process, device, attribute, reading)
         return True
+
+    def show_column(self, column: ReadingColumn) -> list[bool]:
+        """Take what clients read from now on."""
+        for device, reading in zip(column.devices, column.arrays().readings(), strict=True):
+            if reading is not None and reading != self._site.readings.get((device, column.attribute)):
+                self.show(device, column.attribute, reading)
+        return [True] * len(column.devices)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         if self._site.is_first(self._process):

@@ -34,6 +34,10 @@ class Sink:
         self.shown[device, attribute] = reading
         return True
 
+    def show_column(self, column):
+        found = zip(column.devices, column.arrays().readings(), strict=True)
+        return [reading is not None and self.show(device, column.attribute, reading) for device, reading in found]
+
     def push(self, device, attribute, reading):
         self.pushed.append((device, attribute, reading))
         return True

@@ -1,16 +1,19 @@
 """Partials by hand as the frames that a ledger takes, and what a view makes of a ledger."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from facade.flows.telemetry.ledger import WindowLedger
-from facade.flows.telemetry.partial import Group, as_frames, as_partials
-from facade.flows.telemetry.view import Look, TelemetryView
+from facade.flows.telemetry.partial import Group
+from facade.flows.telemetry.view import TelemetryView
 from facade.messages import Partial
 from facade.reading import Reading
+from facade.runtime.columns import ReadingColumn
+from facade.runtime.flow import DeviceReading
 from facade.windows.frame import Frame, merge
+from facade.windows.summaries import as_frames, as_partials
 
 
 def fold(ledger: WindowLedger, group: Group, partials: Sequence[Partial], heard: float, **changes) -> None:
@@ -32,21 +35,30 @@ def merged(*partials: Partial, epochs: bool = True) -> list[Partial]:
     return [one for _, one in as_partials(merge(as_frames(0, partials), epochs=epochs))]
 
 
-def look(view: TelemetryView, ledger: WindowLedger, now: float) -> Look:
+def look(view: TelemetryView, ledger: WindowLedger, now: float) -> None:
     """Look at a ledger as if for the first time."""
-    view._marks = None
-    found = view.changed(ledger, now)
-    assert found is not None
-    return found
+    view._marks = view._said = None
+    assert view.changed(ledger, now)
 
 
-def readings(
-    view: TelemetryView, ledger: WindowLedger, now: float, last: Mapping[str, Mapping[str, Reading]] | None = None
-) -> dict[str, Reading]:
+def readings(view: TelemetryView, ledger: WindowLedger, now: float) -> dict[str, Reading]:
     """Return the readings of the only device of a view."""
-    return {name: one for _, name, one in view.readings(look(view, ledger, now), now, last or {})}
+    look(view, ledger, now)
+    return {name: one for _, name, one in expanded(view.columns)}
 
 
 def state(view: TelemetryView, ledger: WindowLedger, now: float) -> dict[str, Reading]:
     """Return State and Status of the only device of a view."""
-    return {name: one for _, name, one in view.state(look(view, ledger, now), ledger, now)}
+    look(view, ledger, now)
+    return {name: one for _, name, one in view.state(ledger, now)}
+
+
+def expanded(found: Iterable[DeviceReading | ReadingColumn]) -> Iterator[DeviceReading]:
+    """Return what a flow has found with the readings of the columns in it."""
+    for one in found:
+        if not isinstance(one, ReadingColumn):
+            yield one
+            continue
+        for device, reading in zip(one.devices, one.arrays().readings(), strict=True):
+            if reading is not None:
+                yield device, one.attribute, reading

@@ -52,6 +52,8 @@ from facade.messages import (
     Watermark,
 )
 from facade.resources import resource
+from facade.windows.newest import Rule
+from facade.windows.summaries import as_frames
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar
 from tests.support.heaps import BASE_US, encoded, heap
@@ -271,9 +273,10 @@ def test_partials_in_any_order_are_merged_in_a_few_pages_of_memory(tmp_path: Pat
             seen.setdefault((row, node), []).append(value)
             fields = FieldStatistics(sum=value, min=value, max=value, last=value)
             at = START + row * SECOND
-            windows.add_partials(node, [Partial(1, at, False, 1, at, number, [], {"rate": fields})])
+            for one in as_frames(node, [Partial(1, at, False, 1, at, number, [], {"rate": fields})]):
+                windows.add(one)
             assert len(windows._pages) <= 4
-        windows.finish("t", START + 200 * SECOND, 0)
+        windows.finish("t", START + 200 * SECOND, Rule(SECOND, 0, 0))
         found = {name: parent[name]["value"][:] for name in ("count", "rate_mean", "rate_min", "rate_max", "rate_last")}
         for (row, node), values in seen.items():
             wanted = len(values), np.mean(values), min(values), max(values), values[-1]

@@ -9,15 +9,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tango
 from tango import LockerLanguage
 from tango.test_context import DeviceTestContext
 
-from devices.base import FacadeDevice, device_class, set_limits
+from devices.base import FacadeDevice, TangoSink, device_class, set_limits
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from devices.queries import as_tango, client_of
+from facade.clock import SystemClock
 from facade.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
@@ -30,7 +32,9 @@ from facade.icd.load import load
 from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
 from facade.reading import Quality, Reading
+from facade.runtime.columns import ColumnArrays, ReadingColumn, nothing
 from facade.runtime.device_state import DeviceSettings, DeviceStates
+from facade.runtime.publisher import Publisher
 from tests.support.overview import NOW, overview
 from tests.support.waiting import HANG, until
 
@@ -173,6 +177,62 @@ def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
         push_all()
         assert all(followed.values())
         assert made == [(kind, name) for name in readings for kind in ("change", "archive")]  # no quality has changed
+
+
+class Column(ReadingColumn):
+    """The rates of some devices, which tests put into it."""
+
+    def __init__(self, *devices: str) -> None:
+        super().__init__("heapRate", devices)
+        self.shown = nothing(len(devices))
+
+    def put(self, value: float, quality: Quality = Quality.VALID) -> None:
+        size, at = len(self.devices), list(Quality).index(quality)
+        self.shown = ColumnArrays(np.full(size, value), np.full(size, 1.0), np.full(size, at))
+
+    def arrays(self) -> ColumnArrays:
+        return self.shown
+
+    def restore(self, position: int, reading: Reading) -> None:
+        raise NotImplementedError
+
+
+def test_a_column_is_read_at_any_time_and_followed_from_the_first_subscription(monkeypatch):
+    with context("SdpIngestNode") as proxy:
+        sink, column, name = TangoSink(), Column(proxy.dev_name().lower(), "no/such/device"), "heapRate"
+        assert sink.show_column(column) == [False, False]
+        assert proxy.read_attribute(name).quality is tango.AttrQuality.ATTR_INVALID
+        column.put(1.5, Quality.WARNING)
+        found = proxy.read_attribute(name)
+        assert (found.value, found.quality) == (1.5, tango.AttrQuality.ATTR_WARNING)
+        assert sink.show_column(column) == [False, False]
+        column.put(2.5)
+        # The server hears of it whether the client reads first or not.
+        proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event: None, sub_mode=tango.EventSubMode.Sync)
+        assert sink.show_column(column) == [True, False]
+        proxy.subscribe_event(name, tango.EventType.ALARM_EVENT, lambda event: None)
+        made = []
+        monkeypatch.setattr(device(proxy), "push_alarm_event", lambda name, *event: made.append(event[0]))
+        for value, quality in ((3.5, Quality.VALID), (4.5, Quality.INVALID), (5.5, Quality.INVALID)):
+            column.put(value, quality)
+            assert sink.push(column.devices[0], name, column.reading(0))
+        assert made == [4.5], "the subscriber has read VALID"
+
+
+def test_a_device_that_is_restarted_shows_its_columns_at_once():
+    with context("SdpIngestNode") as proxy:
+        sink, column = TangoSink(), Column(proxy.dev_name().lower())
+        column.put(1.5)
+        sink.show_column(column)
+        publisher = Publisher(ICD, {column.devices[0]: "SdpIngestNode"}, sink, SystemClock())
+        publisher.adopt(column)
+        FacadeDevice.begin_anew = publisher.begin_anew
+        FacadeDevice.service = SimpleNamespace(classes={column.devices[0]: "SdpIngestNode"})
+        tango.DeviceProxy(proxy.adm_name()).DevRestart(proxy.dev_name())
+        assert proxy.read_attribute("heapRate").value == 1.5
+        column.put(2.5)
+        assert proxy.read_attribute("heapRate").value == 2.5
+        assert sink.show_column(column) == [False], "of the device that is there now"
 
 
 def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(monkeypatch):
@@ -513,7 +573,7 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
         assert proxy.adminMode == offline
         assert len(written) == 1
         assert device(proxy)._shown["adminMode"] is before
-        settings = DeviceSettings(states).readings(1.0, {})
+        settings = DeviceSettings(states).readings(1.0)
         assert [reading.value for _, one, reading in settings if one == "adminMode"] == ["OFFLINE"]
         assert [one.topic for one, _ in written] == ["settings"], "where no controller may write"
 

@@ -17,6 +17,7 @@ from facade.config import Settings, load_settings
 from facade.flows.archive.recording import HISTORY, MOST_UNDER_WAY, REPEAT, HistoryRecorder, RecordingSink
 from facade.icd.load import load
 from facade.reading import Quality, Reading, Value
+from facade.runtime.columns import ReadingColumn
 from facade.runtime.composition import Server
 from tests.support.waiting import HANG, until
 
@@ -147,6 +148,9 @@ class Sink:
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
         return False
+
+    def show_column(self, column: ReadingColumn) -> list[bool]:
+        return [False] * len(column.devices)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         self.pushed.append(reading.value)

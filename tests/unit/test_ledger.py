@@ -102,7 +102,7 @@ def test_a_window_that_is_old_is_invalid_and_totals_stay_valid(last):
     read(ledger, last)
     before, after = shown(ledger, BASE + CLOSED + STALE), shown(ledger, BASE + CLOSED + STALE + 0.01)
     view = node_view()
-    changes = [view.changed(ledger, BASE + CLOSED + STALE + after) is not None for after in (0.0, 0.0, 0.01, 0.01)]
+    changes = [view.changed(ledger, BASE + CLOSED + STALE + after) for after in (0.0, 0.0, 0.01, 0.01)]
     assert changes == [True, False, True, False]
     assert before["heapRate"].quality is Quality.VALID
     assert after["heapRate"].quality is Quality.INVALID

@@ -225,8 +225,8 @@ def test_a_lost_and_a_doubled_heap_are_in_the_completeness_of_their_rack(tmp_pat
     assert (two.used, two.missing, two.doubled, two.completeness) == (3, 0, 0, 1.0)
     assert two.packets == [3 * 512, 2, 0]
     slot = NIGHT.slot(BASE_US)
-    assert [at for at, found in enumerate(one.slots) if found.count] == [slot]
-    assert one.slots[slot].count / NIGHT.slot_seconds(slot) == 15 / 3600
+    assert [at for at, found in enumerate(report.telemetry.slots(one)) if found.count] == [slot]
+    assert report.telemetry.slots(one)[slot].count / NIGHT.slot_seconds(slot) == 15 / 3600
     assert report.telemetry.latency(one, 0.5) == pytest.approx(0.010, rel=0.011)
     assert report.telemetry.latency(one, 0.99) == pytest.approx(0.030, rel=0.011)
     account = report.streams["ingest.heaps"].account
@@ -238,7 +238,7 @@ def test_late_heaps_count_and_are_in_no_rate(tmp_path: Path) -> None:
     (rack,) = (one for one in report.telemetry.racks if one.first == 0)
     assert (rack.used, rack.late, rack.missing, rack.completeness) == (2, 1, 0, 1.0)
     assert rack.packets[0] == 3 * 512, "packets received of all three"
-    assert sum(one.count for one in rack.slots) == 2
+    assert sum(one.count for one in report.telemetry.slots(rack)) == 2
 
 
 def summary(first: int, after: int, **changes: Any) -> Record:

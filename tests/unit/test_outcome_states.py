@@ -379,14 +379,14 @@ def test_what_was_told_is_given_once_to_who_shows_it(server: Server) -> None:
         server.states.set(StateMessage(device=FIRST, attribute=attribute, value=value, time=time, origin=COMPONENT))
 
     def given() -> list[tuple[str, str, object]]:
-        return [(device, name, reading.value) for device, name, reading in server.states.readings(1.0, {})]
+        return [(device, name, reading.value) for device, name, reading in server.states.readings(1.0)]
 
     assert (FIRST, "scanID", 0) in given()
     assert given() == []
     before = {device: server.states.version(device) for device in (FIRST, SECOND)}
     tell("scanType", "science", 1)
     tell("scanType", "calibration", 2)
-    for device, name, reading in server.states.readings(1.0, {}):
+    for device, name, reading in server.states.readings(1.0):
         assert (device, name, reading.value) == (FIRST, "scanType", "calibration")
         tell("scanID", "7", 3)
     assert given() == [(FIRST, "scanID", 7)]

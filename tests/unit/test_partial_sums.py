@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from facade.flows.telemetry.ledger import WindowLedger, seconds
-from facade.flows.telemetry.partial import MAX_RUNS, Summary, as_frames, as_partials, split, summary_form
+from facade.flows.telemetry.partial import MAX_RUNS, Summary, split, summary_form
 from facade.flows.telemetry.plan import plan
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
+from facade.windows.summaries import as_frames, as_partials
 from facade.windows.totals import GroupTotals, Totals
 from tests.support.frames import fold, merged, rack
 

@@ -17,7 +17,6 @@ from facade.bus.port import OffsetRange, Record
 from facade.clock import ManualClock
 from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import Coverage, WindowLedger
-from facade.flows.telemetry.partial import as_partials, frame_of
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.view import TelemetryView
@@ -27,7 +26,8 @@ from facade.outcome import USED, RecordRejected
 from facade.racks import Racks
 from facade.runtime.progress import Progress
 from facade.windows.frame import STATISTICS
-from tests.support.frames import rack
+from facade.windows.summaries import as_partials, frame_of
+from tests.support.frames import expanded, rack
 from tests.support.heaps import BASE_US
 
 ICD = load()
@@ -151,7 +151,7 @@ def test_a_rack_at_once_amounts_to_what_its_nodes_amount_to(seed):
         assert set(fold(at_once, rack_records(found), count=count)) <= {USED}
         assert set(fold(one_by_one, node_records(found), count=count)) <= {USED}
         assert state(at_once, coverage=False) == state(one_by_one, coverage=False)
-        shown = [sorted(each.readings(NOW, {}), key=repr) for each in (at_once, one_by_one)]
+        shown = [sorted(expanded(each.readings(NOW)), key=repr) for each in (at_once, one_by_one)]
         assert shown[0] == shown[1]
 
 
@@ -383,7 +383,7 @@ def test_a_rack_without_records_is_heard_of_and_its_nodes_are_not():
     one = flow()
     assert fold(one, [told(0, 10), told(10, 20)]) == [USED, USED]
     assert one.ledgers[PLAN.topic].heard == 0.0
-    shown = list(one.readings(NOW, {}))
+    shown = list(expanded(one.readings(NOW)))
     assert {(device, name) for device, name, _ in shown} == {
         (str(n), name) for n in NODES for name in ("State", "Status")
     }

@@ -11,6 +11,7 @@ import pytest
 from facade.bus.port import Record
 from facade.clock import ManualClock, utc_seconds
 from facade.config import Settings
+from facade.flows.telemetry.view import TelemetryColumn
 from facade.flows.telemetry.worker import TelemetryWorker
 from facade.icd.load import load
 from facade.reading import Quality, Reading
@@ -121,19 +122,19 @@ def test_a_killed_server_goes_on_where_its_snapshot_says(deployment):
 
 
 @pytest.mark.parametrize("failure", [TypeError("an image of numbers"), ValueError("a label of an older interface")])
-def test_a_value_in_a_snapshot_that_cannot_be_shown_stops_nothing(deployment, failure):
+def test_a_value_in_a_snapshot_that_cannot_be_shown_stops_nothing(deployment, failure, monkeypatch):
     service, _, _ = deployment.server(NODES, "ingest-00")
     deployment.send(seconds=3, servers=[opened(service)])
     service, sink, bus = deployment.server(NODES, "ingest-00")
-    show, first = sink.show, []
+    restore, first = TelemetryColumn.restore, []
 
-    def showing(device, attribute, reading):
-        if attribute == "heapRate" and not first:
+    def restoring(column, position, reading):
+        if column.attribute == "heapRate" and not first:
             first.append(reading)
             raise failure
-        show(device, attribute, reading)
+        restore(column, position, reading)
 
-    sink.show = showing
+    monkeypatch.setattr(TelemetryColumn, "restore", restoring)
     server = opened(service)
     assert first
     assert sink.shown[NODE, "heapsTotal"].value > 0

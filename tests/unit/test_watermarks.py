@@ -24,6 +24,7 @@ from facade.messages import Watermark
 from facade.outcome import RecordRejected
 from facade.racks import Racks
 from facade.reading import Quality
+from tests.support.frames import expanded
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.topics_in_memory import Upstream
@@ -83,7 +84,7 @@ class Rig:
             for record in self.broker.read_from("ingest.summary", to, self._read[to]):
                 assert not isinstance(outcome := self.flow.fold(record, count=True), RecordRejected), outcome
                 self._read[to] = record.offset + 1
-        for device, name, reading in self.flow.readings(self.clock.now(), {}):
+        for device, name, reading in expanded(self.flow.readings(self.clock.now())):
             if name == "heapRate":
                 self.shown[device] = reading
         self.judge()

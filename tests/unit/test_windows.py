@@ -7,13 +7,13 @@ import msgspec
 import numpy as np
 import pytest
 
-from facade.flows.telemetry.partial import as_frames
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.watermarks import Watermarks
 from facade.icd.load import load
 from facade.messages import Partial, Watermark
 from facade.windows.frame import merge
 from facade.windows.newest import Windows
+from facade.windows.summaries import as_frames
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")

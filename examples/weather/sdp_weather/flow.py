@@ -34,7 +34,7 @@ class WeatherFlow(Flow):
         self._newest[report.station] = (report.time / 1e6, report.wind_speed)
         return USED
 
-    def readings(self, now: float, last: object) -> Iterator[DeviceReading]:
+    def readings(self, now: float) -> Iterator[DeviceReading]:
         """Return the strongest wind; in silence it is not to be used."""
         if self._newest:
             time, wind = max(self._newest.values(), key=lambda report: report[1])

@@ -4,9 +4,9 @@ Theory of operation
 -------------------
 Each kind of result is a mapping from keys to named values. Two results with the same key are equal if all their values
 are equal. The records of workers depend on the division into transactions, so windows are compared after all their
-partials are merged. Counts, runs of sequence numbers, smallest, largest and newest values and the counts of sketches do
-not depend on the division. Sums of fractions do, in their last digits. Deviations depend on it more and are left out,
-as are offsets, times of workers and watermarks.
+partials are merged (`facade.windows.frame`). Counts, runs of sequence numbers, smallest, largest and newest values and
+the counts of sketches do not depend on the division. Sums of fractions and deviations do, in their last digits.
+Offsets, times of workers and watermarks are left out.
 
 Partials are first written to temporary files, each with some windows, as the partials of a window may be anywhere in
 the archive. So the memory does not grow with the archive.
@@ -15,13 +15,14 @@ the archive. So the memory does not grow with the archive.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from facade.clock import utc_text
 from facade.codec.decode import BatchDecoder
@@ -33,7 +34,6 @@ from facade.icd.model import Icd
 from facade.messages import (
     AlertState,
     CommandAck,
-    FieldStatistics,
     IngestSummary,
     LogSummary,
     Partial,
@@ -43,6 +43,9 @@ from facade.messages import (
     TelemetrySummary,
     Watermark,
 )
+from facade.sequences import union
+from facade.windows.frame import Frame, distinct, merge, merge_alike
+from facade.windows.summaries import RowColumns, as_partials, columns_of, frame_of, frames_of
 
 _LATEST: Final = 2**62
 _ACKS, _ALARMS, _TABLES, _SEGMENTS = "command-acks", "alert-state", "tables", "calibration"
@@ -56,7 +59,11 @@ _OF_OFFSETS: Final = frozenset({_ACCOUNTS, _LOGS})
 _OF_BALANCE: Final = ("consumed", "used", "late", "suppressed", "dead_lettered")
 _CLOSE = 1e-9
 """Tolerated relative difference of sums, which depend on the order of the addition."""
+_CLOSE_STD = 1e-6
+"""The same of deviations."""
 _TOGETHER = 60
+_MOST_ROWS = 100_000
+"""Rows of a file in memory before they are merged."""
 _PENDING = 8_000_000
 """Size of the partials that wait in memory for a file [bytes]."""
 _OF_LATE = -1
@@ -67,6 +74,8 @@ _SHOWN = 10
 _LONGEST = 200
 """Longest shown value [characters]."""
 _SUM: Final = ".sum"
+_STD: Final = ".std"
+"""Deviation and mean of a field."""
 
 Values = Mapping[str, Any]
 """Compared values of one result, by name."""
@@ -97,7 +106,7 @@ class ArchiveComparison:
 
     kinds: list[KindReport]
     digest: str
-    """SHA-256 over all equal results, without sums of fractions."""
+    """SHA-256 over all equal results, without sums of fractions and deviations."""
     undecoded: tuple[int, int]
     """Number of undecodable records in each archive."""
 
@@ -163,7 +172,9 @@ class _Judge:
                 continue
             kind.equal += 1
             exact = {
-                name: value for name, value in a[key].items() if not (name.endswith(_SUM) and isinstance(value, float))
+                name: value
+                for name, value in a[key].items()
+                if not (name.endswith(_SUM) and isinstance(value, float)) and not name.endswith(_STD)
             }
             self.digest.update(msgspec.json.encode([kind.name, key, exact], order="deterministic"))
 
@@ -171,11 +182,13 @@ class _Judge:
 def _differences(a: Values, b: Values) -> Iterator[str]:
     for name in {**a, **b}:
         mine, other = a.get(name), b.get(name)
-        if not (_are_close(mine, other) if name.endswith(_SUM) else mine == other):
+        if not (_are_close(mine, other) if name.endswith((_SUM, _STD)) else mine == other):
             yield f"{name}: {_text(mine)} in A, {_text(other)} in B"
 
 
 def _are_close(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):  # a deviation, and the mean whose digits limit it
+        return math.isclose(a[0], b[0], rel_tol=_CLOSE_STD, abs_tol=_CLOSE * abs(a[1]))
     if isinstance(a, float) and isinstance(b, float):
         return math.isclose(a, b, rel_tol=_CLOSE)
     return bool(a == b)
@@ -211,18 +224,30 @@ class _Side:
                 if window is None:
                     self.undecoded += 1
                     continue
-                together = round(window.length * 1e6) * _TOGETHER
                 try:
-                    found = [*_partials(item)]
-                except (ValueError, IndexError):  # columns of different lengths
+                    frames = frames_of(item)
+                except (ValueError, OverflowError):  # columns of different lengths, or odd numbers
                     self.undecoded += 1
                     continue
-                for group, partial in found:
-                    if self.is_whole or (self._begin <= partial.window < self._end and not partial.late):
-                        part = _OF_LATE if partial.late else partial.window // together
-                        spool.add(stream, part, f"{window.group or 'all'} {group}".strip(), partial)
+                noun = window.group or "all"
+                for rows in frames:
+                    codes = [
+                        spool.code(noun, item.group if isinstance(item, TelemetrySummary) else node)
+                        for node in rows.group.tolist()
+                    ]
+                    self._spool(
+                        spool, stream, round(window.length * 1e6) * _TOGETHER, replace(rows, group=np.array(codes))
+                    )
         spool.flush()
         return spool
+
+    def _spool(self, spool: "_Spool", stream: str, together: int, rows: Frame) -> None:
+        parts = np.where(rows.late, _OF_LATE, rows.window // together)
+        kept = np.ones(len(rows), dtype=np.bool_)
+        if not self.is_whole:
+            kept = (rows.window >= self._begin) & (rows.window < self._end) & ~rows.late
+        for part in distinct(parts[kept]):
+            spool.add(stream, part, rows.take(kept & (parts == part)))
 
     def outcomes(self) -> Mapping[str, Values]:
         """Return the outcome of each command, or else its newest acknowledgement; the first outcome counts."""
@@ -269,7 +294,7 @@ class _Side:
                 name = f"{summary.stream}, {metric.metric} of {metric.host} {metric.instance}".strip()
                 if name not in found or metric.time >= found[name]["time"]:
                     found[name] = {"time": metric.time, "value": metric.value}
-        return found | {name: {"runs": _joined(each)} for name, each in runs.items()}
+        return found | {name: {"runs": union(sorted(each), ())} for name, each in runs.items()}
 
     def balances(self) -> Mapping[str, Values]:
         """Return the outcomes of the records of each stream, and the reasons against the unused ones."""
@@ -297,40 +322,31 @@ def _values(item: msgspec.Struct, names: tuple[str, ...]) -> Values:
     return {name: msgspec.to_builtins(getattr(item, name)) for name in names}
 
 
-def _partials(item: Any) -> Iterator[tuple[str, Partial]]:
-    if isinstance(item, TelemetrySummary):
-        yield from ((item.group, one) for one in item.partials)
-    elif isinstance(item, IngestSummary):
-        yield from ((str(item.node), one) for one in item.partials)
-    else:
-        heads = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
-        for row, (node, *head) in enumerate(zip(item.node, *(getattr(item, name) for name in heads), strict=True)):
-            fields = {
-                name: FieldStatistics(
-                    **{
-                        statistic: column[row]
-                        for statistic in FieldStatistics.__struct_fields__
-                        if (column := getattr(columns, statistic)) is not None
-                    }
-                )
-                for name, columns in item.fields.items()
-            }
-            yield str(node), Partial(**dict(zip(heads, head, strict=True)), fields=fields)
-
-
 class _Spool:
-    """Partials of one archive in files, in the order of arrival."""
+    """Partial sums of one archive in files, in the order of arrival."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._size = folder, 0
         self._pending: dict[tuple[str, int], bytearray] = {}
         self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(tuple[str, Partial])
+        self._decoder = msgspec.msgpack.Decoder(RowColumns)
+        self._codes: dict[str, int] = {}
+        self.groups: list[str] = []
+        """Names of the groups, by their codes."""
         self.parts: dict[str, set[int]] = {}
         """Numbers of the files by stream."""
 
-    def add(self, stream: str, part: int, group: str, partial: Partial) -> None:
-        row = self._encoder.encode((group, partial))
+    def code(self, noun: str, group: int | str) -> int:
+        """Return the code of a group."""
+        name = f"{noun} {group}".strip()
+        found = self._codes.get(name)
+        if found is None:
+            found = self._codes[name] = len(self.groups)
+            self.groups.append(name)
+        return found
+
+    def add(self, stream: str, part: int, rows: Frame) -> None:
+        row = self._encoder.encode(columns_of(rows))
         self._pending.setdefault((stream, part), bytearray()).extend(len(row).to_bytes(_LENGTH) + row)
         self.parts.setdefault(stream, set()).add(part)
         self._size += len(row)
@@ -348,67 +364,49 @@ class _Spool:
         self._pending.clear()
         self._size = 0
 
-    def rows(self, stream: str, part: int) -> Iterator[tuple[str, Partial]]:
+    def rows(self, stream: str, part: int) -> Iterator[Frame]:
         if part not in self.parts.get(stream, ()):
             return
         with self._path(stream, part).open("rb") as file:
             while length := file.read(_LENGTH):
-                yield self._decoder.decode(file.read(int.from_bytes(length)))
+                yield frame_of(self._decoder.decode(file.read(int.from_bytes(length))))
 
     def _path(self, stream: str, part: int) -> Path:
         return self._folder / f"{stream}-{part}"
 
 
-@dataclass(slots=True)
-class _Window:
-    """The partials of a group in a window, or those of its late records."""
-
-    count: int = 0
-    oldest: int | None = None
-    newest: int | None = None
-    runs: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    fields: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, partial: Partial) -> None:
-        self.runs.setdefault(partial.epoch, []).extend(partial.runs)
-        if not partial.count:  # further runs of the previous partial
-            return
-        is_newest = self.newest is None or partial.time_max >= self.newest
-        self.count += partial.count
-        self.oldest = partial.time_min if self.oldest is None else min(self.oldest, partial.time_min)
-        self.newest = partial.time_max if self.newest is None else max(self.newest, partial.time_max)
-        for name, one in partial.fields.items():
-            self._merge(f"{name}{_SUM}", one.sum, lambda mine, other: mine + other)
-            self._merge(f"{name}.min", one.min, min)
-            self._merge(f"{name}.max", one.max, max)
-            self._merge(f"{name}.last", one.last, (lambda mine, other: other) if is_newest else (lambda mine, _: mine))
-            for bucket, count in (one.sketch or {}).items():
-                sketch = self.fields.setdefault(f"{name}.sketch", {})
-                sketch[str(bucket)] = sketch.get(str(bucket), 0) + count
-
-    def _merge(self, name: str, value: Any, how: Callable[[Any, Any], Any]) -> None:
-        if value is not None:
-            self.fields[name] = how(self.fields[name], value) if name in self.fields else value
-
-    def values(self) -> Values:
-        runs = {str(epoch): _joined(found) for epoch, found in self.runs.items() if found}
-        own = {"count": self.count, "runs": runs, "oldest": self.oldest, "newest": self.newest}
-        return own | self.fields
-
-
-def _joined(runs: list[tuple[int, int]]) -> list[list[int]]:
-    joined: list[list[int]] = []
-    for first, last in sorted(runs):
-        if joined and first <= joined[-1][1] + 1:
-            joined[-1][1] = max(joined[-1][1], last)
-        else:
-            joined.append([first, last])
-    return joined
-
-
 def _merged(spool: _Spool, stream: str, part: int) -> Mapping[str, Values]:
-    found: dict[tuple[str, str], _Window] = {}
-    for group, partial in spool.rows(stream, part):
-        when = "late records" if partial.late else f"window {utc_text(partial.window)}"
-        found.setdefault((when, group), _Window()).add(partial)
-    return {f"{stream}, {group}, {when}": one.values() for (when, group), one in found.items()}
+    """Return the merged windows of a file; the partial sums of a window have what all of them have."""
+    runs, records, size = list[Frame](), list[Frame](), 0
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for rows in spool.rows(stream, part):
+        runs.append(replace(rows, fields={}))
+        if (rows.count > 0).any():  # further runs have no records
+            records.append(rows.take(rows.count > 0).without_runs())
+        if (size := size + len(rows)) >= _MOST_ROWS:
+            runs, records, size = [merge(runs)], merge_alike(records, epochs=False), 0
+    for code, one in as_partials(merge(runs)) if runs else ():
+        values = found.setdefault((one.window, code), {"count": 0, "runs": {}, "oldest": None, "newest": None})
+        if one.runs:
+            values["runs"][str(one.epoch)] = one.runs
+    for rows in merge_alike(records, epochs=False):
+        for code, one in as_partials(rows):
+            found[one.window, code].update(count=one.count, oldest=one.time_min, newest=one.time_max)
+            found[one.window, code].update(_statistics(one))
+    names = {(window, code): f"{spool.groups[code]}, {_when(part, window)}" for window, code in found}
+    return {f"{stream}, {names[key]}": values for key, values in found.items()}
+
+
+def _when(part: int, window: int) -> str:
+    return "late records" if part == _OF_LATE else f"window {utc_text(window)}"
+
+
+def _statistics(one: Partial) -> Iterator[tuple[str, Any]]:
+    for name, found in one.fields.items():
+        for statistic in ("sum", "min", "max", "last"):
+            if (value := getattr(found, statistic)) is not None:
+                yield f"{name}.{statistic}", value
+        if found.m2 is not None and found.sum is not None:
+            yield f"{name}{_STD}", [math.sqrt(found.m2 / one.count), found.sum / one.count]
+        if found.sketch is not None:
+            yield f"{name}.sketch", {str(bucket): count for bucket, count in found.sketch.items()}

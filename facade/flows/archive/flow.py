@@ -12,7 +12,7 @@ from facade.messages import ReplayOrderAction
 from facade.reading import Quality, Reading, Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import DeviceStates
-from facade.runtime.flow import DeviceReading, LastReadings
+from facade.runtime.flow import DeviceReading
 from facade.runtime.replay import ReplayClock, make_order, replay_record, why_not
 from facade.runtime.view import NewestView
 
@@ -29,7 +29,7 @@ class ArchiveStates(DeviceStates):
 
     topic = REPORTS
 
-    def readings(self, now: float, last: LastReadings, topic: str = REPORTS) -> Iterator[DeviceReading]:
+    def readings(self, now: float, topic: str = REPORTS) -> Iterator[DeviceReading]:
         """Return nothing."""
         return iter(())
 

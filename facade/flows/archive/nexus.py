@@ -34,7 +34,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from itertools import groupby
@@ -89,6 +89,8 @@ from facade.messages import (
 )
 from facade.outcome import RecordRejected, Unused
 from facade.printable import excerpt
+from facade.windows.newest import Rule
+from facade.windows.summaries import frames_of
 
 _EB = "ebID"
 """Attribute with the active execution block."""
@@ -275,11 +277,13 @@ class TopicWriter:
                     if isinstance(item, Watermark):
                         marks[stream][item.partition] = max(marks[stream].get(item.partition, 0), item.read_to)
                         partitions[stream] = max(partitions[stream], item.partitions)
-                    elif isinstance(item, RackSummary):
-                        _add_rack(made[stream], item)
-                    elif isinstance(item, IngestSummary | TelemetrySummary):
-                        group = item.node if isinstance(item, IngestSummary) else item.group
-                        made[stream].add_partials(int(group) if self._is_numbered(stream) else group, item.partials)
+                    elif isinstance(item, RackSummary | IngestSummary | TelemetrySummary):
+                        windows = made[stream]
+                        group = item.group if isinstance(item, TelemetrySummary) else None
+                        name = None if group is None or self._is_numbered(stream) else group
+                        for rows in frames_of(item):
+                            code = rows.group if group is None or name is not None else np.full(len(rows), int(group))
+                            windows.add(replace(rows, group=code), name)
                 except KeyError:
                     why = RecordRejected(
                         "inconsistent", "$.stream", excerpt(f"expected a windowed topic, got {stream}")
@@ -290,7 +294,7 @@ class TopicWriter:
                     account.refuse(why)
         for name, windows in made.items():
             known = [marks[name].get(number, 0) for number in range(partitions[name])]
-            windows.finish(f"{name}: windows", min(known), round(windowed[name].disorder * _MICRO))
+            windows.finish(f"{name}: windows", min(known), _rule(windowed[name]))
 
     def _is_numbered(self, topic: str) -> bool:
         entry = self._icd.topics[topic]
@@ -425,16 +429,8 @@ def _joined(reader: BatchReader, batches: list[Any], account: TopicAccount) -> d
     return {one.name: joined[one.name][good] for one in reader.fields}
 
 
-def _add_rack(windows: WindowGrid, item: RackSummary) -> None:
-    fields = {
-        (name, statistic): np.array(values, np.float64)
-        for name, columns in item.fields.items()
-        for statistic in ("sum", "min", "max", "last")
-        if (values := getattr(columns, statistic)) is not None
-    }
-    if item.node:
-        heads = (item.node, item.window, item.late, item.count, item.time_max)
-        windows.add(*map(np.array, heads), fields=fields)
+def _rule(window: Window) -> Rule:
+    return Rule(*(round(time * _MICRO) for time in (window.length, window.disorder, window.ahead)))
 
 
 def _column(part: Mapping[str, Any], is_required: bool) -> tuple[Any, Mapping[str, Any]]:

@@ -5,9 +5,9 @@ Theory of operation
 A dataset is chunked, compressed and resizable. Rows wait in memory until there are enough, and are then appended to the
 file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
 
-`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial aggregates are merged in the
-file: the pages of some neighbouring windows are in memory, and the least recently used page is written to the file. So
-partials may come in any order, at any time.
+`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial sums are merged as device
+servers merge them (`facade.windows.frame`): those of some neighbouring windows, a page, are in memory, and the least
+recently used page is written to the file. So partial sums may come in any order, at any time.
 
 A dataset of several groups is stored once, with hard links to it. NeXus then requires the attribute `target`.
 """
@@ -15,6 +15,7 @@ A dataset of several groups is stored once, with hard links to it. NeXus then re
 import re
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -23,8 +24,9 @@ import numpy as np
 
 from facade.codec.arrays import Array
 from facade.icd.units import udunits
-from facade.messages import Partial
 from facade.printable import printable
+from facade.windows.frame import FieldArrays, Frame, Runs, distinct, merge_alike
+from facade.windows.newest import Rule
 
 QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
 """Tango's qualities; the numbers in the file are Tango's."""
@@ -230,8 +232,10 @@ _PAGE = 64
 _PAGES = 4
 _NEWEST: Final = "newest"
 """Log of the newest data time, which decides on the last value."""
-_MERGE: Final[Mapping[str, Any]] = {"sum": np.add, "min": np.fmin, "max": np.fmax, "last": None}
-"""Function to merge each statistic of a field. Deviations and sketches are left out."""
+_KEPT: Final = ("sum", "min", "max", "last")
+"""Statistics of a field; deviations and sketches are left out."""
+_MOST_FRAMES = 64
+"""Frames of a page that are kept before they are merged."""
 
 
 class WindowGrid:
@@ -267,101 +271,92 @@ class WindowGrid:
         self._first = -(-begin_us // length_us) * length_us
         self.rows = max(-(-(end_us - self._first) // length_us), 0)
         self._units, self._averaged, self._noun, self._most = units, averaged, noun, most
-        self._pages: OrderedDict[int, dict[str, Array]] = OrderedDict()
+        self._pages: OrderedDict[int, list[Frame]] = OrderedDict()
         self._written: set[int] = set()
         self._width = 0
         self._names: dict[str, int] = {}
 
-    def add_partials(self, group: int | str, partials: Sequence[Partial]) -> None:
-        """Add partials of one group; raises ValueError if there are too many groups."""
-        for one in partials:
-            fields = {
-                (name, statistic): np.array([value], np.float64)
-                for name, statistics in one.fields.items()
-                for statistic in _MERGE
-                if (value := getattr(statistics, statistic)) is not None
-            }
-            heads = (self._place(group), one.window, one.late, one.count, one.time_max)
-            self.add(*(np.array([value]) for value in heads), fields=fields)
-
-    def add(
-        self,
-        groups: Array,
-        windows: Array,
-        late: Array,
-        counts: Array,
-        newest: Array,
-        *,
-        fields: Mapping[tuple[str, str], Array],
-    ) -> None:
-        """Add partials as columns of one length; `fields` are by field and statistic, NaN where there is none."""
-        if len({len(one) for one in (groups, windows, late, counts, newest, *fields.values())}) > 1:
-            raise ValueError("expected columns of one length")
-        rows = (windows - self._first) // self._length
-        there = (rows >= 0) & (rows < self.rows) & ~late & (counts > 0)
+    def add(self, rows: Frame, group: str | None = None) -> None:
+        """Add rows whose groups are numbers, or of a group with a name; raises ValueError for too many groups."""
+        number = (rows.window - self._first) // self._length
+        there = (number >= 0) & (number < self.rows) & ~rows.late & (rows.count > 0)
         if not there.any():
             return
+        rows, number = rows.take(there).without_runs(), number[there]
+        groups = rows.group if group is None else np.full(len(rows), self._place(group))
         if not 0 <= int(groups.min()) <= int(groups.max()) < self._most:
             raise ValueError(f"expected groups from 0 to {self._most - 1}")
-        self._width = max(self._width, int(groups[there].max()) + 1)
-        for number in np.unique(rows[there] // _PAGE).tolist():
-            mine = np.flatnonzero(there & (rows // _PAGE == number))
-            mine = mine[np.argsort(newest[mine], kind="stable")]
-            at, page = (rows[mine] % _PAGE, groups[mine]), self._page(number)
-            np.add.at(_array(page, "count", self._width), at, counts[mine])
-            times = _array(page, _NEWEST, self._width)
-            is_newest = newest[mine] >= times[at]
-            np.maximum.at(times, at, newest[mine])
-            for (field, statistic), values in fields.items():
-                if field not in self._units:
-                    continue
-                known = ~np.isnan(values[mine]) & (is_newest | (statistic != "last"))
-                array = _array(page, f"{field}_{statistic}", self._width)
-                _merge(array, (at[0][known], at[1][known]), values[mine][known], _MERGE[statistic])
+        self._width = max(self._width, int(groups.max()) + 1)
+        kept = {name: _kept(one) for name, one in rows.fields.items() if name in self._units}
+        rows = replace(rows, group=groups, epoch=np.zeros_like(groups), fields=kept)
+        for page in distinct(number // _PAGE):
+            frames = self._page(page)
+            frames.append(rows.take(number // _PAGE == page))
+            if len(frames) >= _MOST_FRAMES:
+                frames[:] = merge_alike(frames, epochs=False)
 
-    def _place(self, group: int | str) -> int:
-        if isinstance(group, int):
-            return group
+    def _place(self, group: str) -> int:
         if group not in self._names and len(self._names) >= self._most:
             raise ValueError(f"expected at most {self._most} groups")
         return self._names.setdefault(group, len(self._names))
 
-    def _page(self, number: int) -> dict[str, Array]:
+    def _page(self, number: int) -> list[Frame]:
         page = self._pages.pop(number, None)
         if page is None:
-            page = self._read(number) if number in self._written else {}
+            page = self._read(number) if number in self._written else []
             if len(self._pages) >= _PAGES:
                 self._write(*self._pages.popitem(last=False))
         self._pages[number] = page
         return page
 
-    def _write(self, number: int, page: dict[str, Array]) -> None:
+    def _write(self, number: int, page: list[Frame]) -> None:
         self._written.add(number)
-        rows, counts = self._slice(number), _array(page, "count", self._width)
-        for name, array in page.items():
-            shown, array = self._shown(name), _array(page, name, self._width)
-            with np.errstate(invalid="ignore"):
-                values = array / counts if shown != name else array
-            self._dataset(shown, values.dtype)[rows, : self._width] = values[: rows.stop - rows.start]
+        rows, arrays = self._slice(number), dict[str, Array]()
+        for found in merge_alike(page, epochs=False):
+            at = (found.window - self._first) // self._length - rows.start, found.group
+            columns = {"count": found.count, _NEWEST: found.time_max}
+            for field, one in found.fields.items():
+                columns |= {f"{field}_{name}": getattr(one, name) for name in one.form}
+                if field in self._averaged and (total := columns.pop(f"{field}_sum", None)) is not None:
+                    columns[f"{field}_mean"] = total / found.count
+            for name, values in columns.items():
+                if name not in arrays:
+                    arrays[name] = np.full((rows.stop - rows.start, self._width), *_fill(name))
+                arrays[name][at] = values
+        for name, array in arrays.items():
+            self._dataset(name, array.dtype)[rows, : self._width] = array
 
-    def _read(self, number: int) -> dict[str, Array]:
-        rows, page = self._slice(number), {}
+    def _read(self, number: int) -> list[Frame]:
+        """Return what was written of a page; unknown numbers are NaN, as are those that they are added to."""
+        rows, arrays = self._slice(number), dict[str, Array]()
         for name in [name for name in self._parent if "value" in self._parent[name]]:
             values = self._parent[name]["value"][rows]
-            page[name] = np.full((_PAGE, values.shape[1]), *_fill(name))
-            page[name][: len(values)] = values
-        counts = page["count"]
-        for field in self._averaged:
-            if (mean := page.pop(f"{field}_mean", None)) is not None:
-                page[f"{field}_sum"] = mean * counts[:, : mean.shape[1]]
-        return page
+            arrays[name] = np.full((rows.stop - rows.start, self._width), *_fill(name))
+            arrays[name][:, : values.shape[1]] = values
+        at = np.nonzero(arrays["count"])
+        count, newest = arrays.pop("count")[at], arrays.pop(_NEWEST)[at]
+        fields: dict[str, dict[str, Any]] = {}
+        for name, array in arrays.items():
+            field, _, statistic = name.rpartition("_")
+            is_mean = statistic == "mean"
+            fields.setdefault(field, {})["sum" if is_mean else statistic] = array[at] * count if is_mean else array[at]
+        group, none = at[1].astype(np.int64), np.zeros(len(count), dtype=np.int64)
+        return [
+            Frame(
+                group=group,
+                epoch=none,
+                window=self._first + (rows.start + at[0]) * self._length,
+                late=none.astype(np.bool_),
+                count=count,
+                time_min=newest,
+                time_max=newest,
+                runs=Runs(none[:0], none[:0], none[:0]),
+                fields={name: FieldArrays(**one) for name, one in fields.items()},
+            )
+        ]
 
     def _slice(self, number: int) -> slice:
         return slice(number * _PAGE, min((number + 1) * _PAGE, self.rows))
-
-    def _shown(self, name: str) -> str:
-        field, _, statistic = name.rpartition("_")
-        return f"{field}_mean" if statistic == "sum" and field in self._averaged else name
 
     def _dataset(self, name: str, kind: Any) -> Any:
         """Return the values of a statistic, with a column for each group."""
@@ -385,10 +380,10 @@ class WindowGrid:
             dataset.resize(self._width, 1)
         return dataset
 
-    def finish(self, title: str, read_to_us: int, disorder_us: int) -> None:
+    def finish(self, title: str, read_to_us: int, rule: Rule) -> None:
         """Write the rest, the axes and the qualities.
 
-        A window is VALID if the partitions were read beyond its end and the allowed disorder, CHANGING if not, and
+        A window is VALID if the partitions were read up to its closing, CHANGING if not, and
         INVALID without any record.
         """
         for number, page in self._pages.items():
@@ -397,13 +392,13 @@ class WindowGrid:
         logs = [self._parent[name] for name in self._parent]
         if not logs:
             return
-        ends = self._first + np.arange(1, self.rows + 1, dtype=np.int64) * self._length
-        times = (ends - self._length - self._origin) / 1e6
+        begins = self._first + np.arange(self.rows, dtype=np.int64) * self._length
+        times = (begins - self._origin) / 1e6
         append(logs[0], "time", times, units="s", start=iso(self._origin))
         quality = self._dataset_of_quality(logs[0])
         for number in sorted(self._written):
             rows = self._slice(number)
-            closed = (ends[rows] + disorder_us <= read_to_us)[:, np.newaxis]
+            closed = (rule.closed_at(begins[rows]) <= read_to_us)[:, np.newaxis]
             counts = self._dataset("count", np.dtype(np.int64))[rows]
             quality[rows] = np.where(counts == 0, 1, np.where(closed, 0, 3))
         names = [text(name) for name in self._names]
@@ -428,26 +423,9 @@ class WindowGrid:
         return quality
 
 
-def _array(page: dict[str, Array], name: str, width: int) -> Array:
-    """Return an array of a page, with a column for each group."""
-    fill = _fill(name)
-    array = page.get(name)
-    if array is None:
-        array = page[name] = np.full((_PAGE, width), *fill)
-    if array.shape[1] < width:
-        more = np.full((_PAGE, width - array.shape[1]), *fill)
-        array = page[name] = np.concatenate([array, more], 1)
-    return array
-
-
 def _fill(name: str) -> tuple[float, Any]:
     return (0, np.int64) if name in ("count", _NEWEST) else (np.nan, np.float64)
 
 
-def _merge(array: Array, at: tuple[Array, Array], values: Array, how: Any) -> None:
-    if how is None:
-        array[at] = values
-        return
-    if how is np.add:
-        array[at] = np.where(np.isnan(array[at]), 0.0, array[at])
-    how.at(array, at, values)
+def _kept(one: FieldArrays) -> FieldArrays:
+    return FieldArrays(**{name: getattr(one, name).astype(np.float64) for name in one.form if name in _KEPT})

@@ -17,7 +17,7 @@ history has its own writer: no other record waits behind it.
 import logging
 import math
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +27,7 @@ from facade.bus.port import QueueingWriter, Record
 from facade.clock import Clock
 from facade.messages import History
 from facade.reading import Reading, Value
+from facade.runtime.columns import ReadingColumn
 from facade.runtime.composition import Server
 from facade.runtime.metrics import Gauge
 from facade.runtime.publisher import AttributeKey, EventSink
@@ -142,6 +143,11 @@ class RecordingSink:
     def show(self, device: str, attribute: str, reading: Reading) -> bool:
         """Show a reading, and return whether it must be pushed, if only for the history."""
         return self._sink.show(device, attribute, reading) or (device, attribute) not in self._unrecorded
+
+    def show_column(self, column: ReadingColumn) -> Sequence[bool]:
+        """Show a column, whose readings must all be pushed, if only for the history."""
+        self._sink.show_column(column)
+        return [True] * len(column.devices)
 
     def push(self, device: str, attribute: str, reading: Reading) -> bool:
         """Push a reading, and write it after that."""

@@ -28,9 +28,10 @@ from facade.printable import excerpt
 from facade.racks import Racks
 from facade.reading import Image, Value
 from facade.runtime.accounts import OVERLAP
+from facade.runtime.columns import ReadingColumn
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
-from facade.runtime.flow import DeviceReading, FaultKey, Flow, LastReadings, Missing, is_due
+from facade.runtime.flow import DeviceReading, FaultKey, Flow, Missing, is_due
 from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
 from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
@@ -73,6 +74,7 @@ class TelemetryFlow(Flow):
     ) -> None:
         self.topic, self.partitions, self._racks = topic, partitions, racks
         self._plans, self.ledgers, self._shown = plans, ledgers, shown
+        self.columns = [column for one in shown for column in one.view.columns]
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
         """The windowed topic of all summaries; None: each summary names it."""
@@ -186,8 +188,8 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(stream or "")
         return ledger is not None and not ledger.keeps_any(range(int(found[2]), int(found[3]) + 1))
 
-    def readings(self, now: float, last: LastReadings) -> Iterator[DeviceReading]:
-        """Return the changed readings of the devices."""
+    def readings(self, now: float) -> Iterator[DeviceReading | ReadingColumn]:
+        """Return the changed columns, and the changed State and Status of devices."""
         if not is_due(now, self._looked_at, _EVERY):
             return
         self._looked_at = now
@@ -201,9 +203,9 @@ class TelemetryFlow(Flow):
             if one.view.is_over_all:
                 shown = ledger.shown_over_all()
                 self.reporting[one.stream] = ledger.live(shown.groups if shown else (), now, one.view.stale_after)
-            if (look := one.view.changed(ledger, now)) is not None:
-                yield from one.view.readings(look, now, last)
-                yield from one.view.state(look, ledger, now)
+            if one.view.changed(ledger, now):
+                yield from one.view.columns
+                yield from one.view.state(ledger, now)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state of all ledgers for a snapshot."""

@@ -3,17 +3,18 @@
 The ledger trusts summaries: a run that goes backwards, or a window of next year, would stay in its totals and windows.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from facade.flows.telemetry.partial import COLUMNS, Summary, as_frames, frame_of
+from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.messages import RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, RecordRejected
 from facade.sketch import largest_bucket
-from facade.windows.frame import STATISTICS, Array, FieldArrays, Frame
+from facade.windows.frame import Array, FieldArrays, Frame
+from facade.windows.summaries import as_frames, frame_of, lengths
 
 MOST = 1e150
 _CLOCK_SLACK = 60.0
@@ -64,11 +65,8 @@ def _shape_troubles(summary: RackSummary, plan: Plan) -> Sequence[tuple[str, str
         return [("stream", f"expected a topic whose nodes are summarised by rack, got {plan.topic}")]
     if rows and not first <= min(summary.node) <= max(summary.node) <= last:
         return [("node", f"expected nodes from {first} to {last}")]
-    columns = [(name, getattr(summary, name)) for name in COLUMNS]
-    for field, found in summary.fields.items():
-        columns += [(f"fields.{field}.{name}", getattr(found, name)) for name in STATISTICS]
-    lengths = ((name, len(values)) for name, values in columns if values is not None)
-    return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in lengths if count != rows]
+    found = ((name, count) for name, count in lengths(summary) if count != rows)
+    return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in found]
 
 
 def _troubles(rows: Frame, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:
@@ -90,9 +88,8 @@ def _troubles(rows: Frame, plan: Plan, latest: int) -> Iterator[tuple[str, str]]
     goes_back[1:] |= (runs.row[1:] == runs.row[:-1]) & (runs.first[1:] <= runs.last[:-1])
     for at in np.flatnonzero(goes_back).tolist():
         yield f"runs[{runs.row[at]}]", _RUNS
-    for name, one in rows.fields.items():
-        if not are_bounded(one).all():
-            yield f"fields.{name}", _BOUNDS
+    if not _are_all_bounded(rows.fields.values()):
+        yield from ((f"fields.{name}", _BOUNDS) for name, one in rows.fields.items() if not are_bounded(one).all())
     for field in plan.fields:
         found = rows.fields.get(field.first_name)
         if found is None:
@@ -103,6 +100,16 @@ def _troubles(rows: Frame, plan: Plan, latest: int) -> Iterator[tuple[str, str]]
             largest = largest_bucket(plan.window.quantile_error)
             if found.sketch.bucket.max(initial=0) > largest:
                 yield f"fields.{field.first_name}", f"sketch: expected bucket numbers up to {largest}"
+
+
+def _are_all_bounded(fields: Iterable[FieldArrays]) -> bool:
+    """Return whether the numbers of all rows are bounded, in a few calls for all fields."""
+    numbers = [values for one in fields for values in (*_numbers(one), one.m2) if values is not None]
+    for kind, most in (("i", LARGEST), ("f", MOST)):
+        mine = [values for values in numbers if values.dtype.kind == kind]
+        if mine and not (abs(np.concatenate(mine)) <= most).all():
+            return False
+    return all(values.dtype.kind in "if" for values in numbers)
 
 
 def are_bounded(one: FieldArrays) -> Array:

@@ -21,12 +21,13 @@ import msgspec
 import numpy as np
 
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
-from facade.flows.telemetry.partial import Group, Summary, as_frames, as_partials
+from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.watermarks import Mark, Watermarks
 from facade.messages import Partial, RackSummary, Watermark
 from facade.windows.frame import Array, Frame, distinct, merge
 from facade.windows.newest import ShownWindow, Windows
+from facade.windows.summaries import as_frames, as_partials
 from facade.windows.totals import GroupTotals, Totals
 
 
@@ -87,11 +88,12 @@ class Coverage(msgspec.Struct):
             at.gaps_to = found.after
         return found
 
-    def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
-        """Return the partitions whose first records are missing in a group's totals, with its offsets there."""
+    def epochs(self, group: Group | None = None) -> Iterator[tuple[int, RackOffsets]]:
+        """Return the partitions whose first records are missing in totals of a group, or of any, with offsets there."""
         for partition, at in self.partitions.items():
             for one in at.racks.values():
-                if isinstance(group, int) and one.first <= group <= one.last and (one.begin > 0 or one.epoch > 1):
+                is_of = group is None or (isinstance(group, int) and one.first <= group <= one.last)
+                if is_of and (one.begin > 0 or one.epoch > 1):
                     yield partition, one
 
 
@@ -232,7 +234,7 @@ class WindowLedger:
         found, self._gaps = self._gaps, []
         return found
 
-    def epochs(self, group: Group) -> Iterator[tuple[int, RackOffsets]]:
+    def epochs(self, group: Group | None = None) -> Iterator[tuple[int, RackOffsets]]:
         """See `Coverage.epochs`."""
         return self._counted.epochs(group)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from facade.flows.telemetry.consistency import are_bounded
-from facade.flows.telemetry.partial import COLUMNS, MAX_RUNS
-from facade.messages import FieldColumns
-from facade.windows.frame import Counts, FieldArrays, Frame
+from facade.flows.telemetry.partial import MAX_RUNS
+from facade.windows.frame import Frame
+from facade.windows.summaries import COLUMNS, columns_of
 
 _ROW, _FIELD, _BUCKET, _RUN = 128, 128, 28, 36
 """Upper bounds of bytes: a row without its parts, the numbers of a field, a bucket with its count, a run."""
@@ -49,27 +49,16 @@ def _cut(rows: Frame, most_bytes: int) -> Iterator[dict[str, Any]]:
     begin = size = 0
     for at, weight in enumerate(weights.tolist()):
         if size and size + weight > most_bytes:
-            yield _columns(rows.rows(begin, at))
+            yield columns_of(rows.rows(begin, at))
             begin, size = at, 0
         size += weight
-    yield _columns(rows.rows(begin, len(rows)))
+    yield columns_of(rows.rows(begin, len(rows)))
 
 
 def _wide(row: Frame) -> Iterator[dict[str, Any]]:
     """Return the columns of one row, as entries of at most `MAX_RUNS` runs; all but the first have only runs."""
-    found = _columns(row)
+    found = columns_of(row)
     (runs,) = found["runs"]
     yield found | {"runs": [runs[:MAX_RUNS]]}
     for at in range(MAX_RUNS, len(runs), MAX_RUNS):
         yield found | {"runs": [runs[at : at + MAX_RUNS]], "count": [0], "fields": {}}
-
-
-def _columns(rows: Frame) -> dict[str, Any]:
-    found: dict[str, Any] = {name: getattr(rows, name).tolist() for name in COLUMNS if name != "runs"}
-    fields = {name: FieldColumns(**_lists(one, len(rows))) for name, one in rows.fields.items()}
-    return found | {"node": rows.group.tolist(), "runs": rows.runs.as_lists(len(rows)), "fields": fields}
-
-
-def _lists(one: FieldArrays, rows: int) -> dict[str, Any]:
-    arrays = ((name, getattr(one, name)) for name in one.form)
-    return {name: found.as_dicts(rows) if isinstance(found, Counts) else found.tolist() for name, found in arrays}

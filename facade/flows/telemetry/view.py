@@ -1,8 +1,9 @@
-"""Readings of one windowed topic, from its ledger: for all devices of a class at once, as columns."""
+"""Readings of one windowed topic, from its ledger: for all devices of a class at once, as columns, when wanted."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,19 +13,25 @@ from facade.flows.telemetry.ledger import WindowLedger, seconds
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import MICRO, Plan
 from facade.flows.telemetry.watermarks import Mark
-from facade.icd.model import Attribute, DeviceClass, Source
+from facade.icd.model import Attribute, DeviceClass, Rule, Source
 from facade.icd.topic_model import Limits
-from facade.reading import Quality, Reading
+from facade.reading import QUALITIES, Quality, Reading
+from facade.runtime.columns import UNKNOWN, ColumnArrays, ReadingColumn, nothing
 from facade.windows.frame import Array, FieldArrays
 from facade.windows.newest import ShownWindow
 
-DeviceReadings = Mapping[str, Reading]
-NamedReading = tuple[str, Reading]
 _LATE_OVER, _LATE_PART = 10.0, 0.01
 """Period of the count of late records [s], and the share of them from which the Status mentions them."""
 _NOTHING = FieldArrays()
-_QUALITIES = (Quality.VALID, Quality.WARNING, Quality.ALARM, Quality.INVALID)
-_VALID, _WARNING, _ALARM, _INVALID = range(4)
+_VALID, _WARNING, _ALARM, _INVALID = map(
+    QUALITIES.index, (Quality.VALID, Quality.WARNING, Quality.ALARM, Quality.INVALID)
+)
+_TOTALS = ("count", "late", "missing", "duplicates", "epoch", "newest_us", "heard")
+"""Totals of a group that readings need, beside sums; see `facade.windows.totals`."""
+_NEWEST = frozenset({"epoch", "newest_us", "heard"})
+"""Those of which the largest one is that of all groups together; others are added."""
+_OF_SEQUENCES: Mapping[Rule, str] = {"gaps": "missing", "duplicates": "duplicates", "late": "late"}
+"""Names of totals by the rules over sequence numbers."""
 
 
 def evaluate(source: Source, count: Array, fields: Mapping[str, FieldArrays], plan: Plan) -> Array:
@@ -86,49 +93,74 @@ class TelemetryView:
     def __init__(self, device_class: DeviceClass, plan: Plan, devices: Mapping[str, Group | None]) -> None:
         self._plan, self._devices = plan, list(devices)
         self._groups = [group for group in devices.values() if group is not None]
-        self._sources = [
+        self._numbers: Array | None = None
+        """Numbers of the groups in the ledger; None: not known yet."""
+        sources = [
             (one, one.source) for one in device_class.attributes if one.source and one.source.topic == plan.topic
         ]
-        self._limits = {one.name: stale_after(device_class, one) for one, _ in self._sources}
-        self._edges = sorted(set(self._limits.values()) - {0.0})
+        limits = {one.name: stale_after(device_class, one) for one, _ in sources}
+        self._edges = sorted(set(limits.values()) - {0.0})
         self.stale_after = max(self._edges, default=device_class.stale_after)
         """Silence after which only totals are valid [s]."""
-        self._closed = np.zeros(len(self._devices))
+        self.columns = [TelemetryColumn(self, self._devices, one, source, limits[one.name]) for one, source in sources]
+        self.closed = np.zeros(len(self._devices))
         """Time at which the shown window of each device was closed, perhaps before a restart [Unix s]."""
         self._counted: deque[tuple[float, Array, Array]] = deque()
         """Time [Unix s], late records and all records of each device, in the last seconds."""
         self._says_state = device_class.state_source == plan.topic
         # Totals grow within a window: for a short window an update at its end suffices.
-        self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in self._sources)
+        self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in sources)
+        self._windows: _Windows | None = None
         self._marks: Array | None = None
         """What was shown of each device; see `changed`."""
-        self._last_look: Look | None = None
+        self._late, self._same_until = -1, 0.0
+        """Late records at the last look, and the time until which no reading can turn ATTR_INVALID [Unix s]."""
+        self._said: tuple[object, Array] | None = None
+        """What the State and Status of all devices, and of each one, were made of."""
+        self.look: Look | None = None
+        """The newest state of the ledger with another reading; any thread may read it."""
+
+    @property
+    def plan(self) -> Plan:
+        """Return the plan of the topic."""
+        return self._plan
 
     @property
     def is_over_all(self) -> bool:
         """Return whether the view is of all groups together."""
         return not self._groups
 
-    def changed(self, ledger: WindowLedger, now: float) -> "Look | None":
-        """Return the state of the ledger, if any reading may have changed since the last call; None: none has."""
-        look = self._look(ledger)
-        late = look.totals("late")
-        used = look.totals("count") if self._follows_totals else 0 * late
-        silence, age = now - look.heard, now - self._closed
-        over = sum(((silence > edge).astype(np.int64) + (age > edge) for edge in self._edges), 0 * late)
-        marks = np.array([look.window, look.count, look.is_whole, late, used, over])
-        before, self._marks = self._marks, marks
-        look.chosen = np.arange(len(late)) if before is None else np.flatnonzero((marks != before).any(axis=0))
-        return look if len(look.chosen) else None
+    def changed(self, ledger: WindowLedger, now: float) -> bool:
+        """Look at a ledger; return whether any reading may have changed since the last call.
 
-    def _look(self, ledger: WindowLedger) -> "Look":
-        look, shown = self._last_look, self._shown(ledger)
-        if look is None or look.shown is not shown:
-            look = self._last_look = Look(self._plan, ledger, self._groups, shown)
-            for one in look.places:
-                self._closed[one.places] = seconds(self._plan.rule.closed_at(one.window))
-        look.hear()
-        return look
+        `now`: wall-clock time, used only to find silent senders and workers that stand still [Unix s].
+        """
+        shown, late = self._shown(ledger), int(ledger.totals.late.sum())
+        windows = self._windows
+        if windows is None or windows.shown is not shown:
+            windows = self._windows = self._of(shown, ledger)
+            for one in windows.places:
+                self.closed[one.places] = seconds(self._plan.rule.closed_at(one.window))
+        elif late == self._late and now < self._same_until and not self._follows_totals:
+            return False
+        totals, sums = self._totals(ledger)
+        heard, self._late = totals["heard"], late
+        silence, age = now - heard, now - self.closed
+        over = sum(((silence > edge).astype(np.int64) + (age > edge) for edge in self._edges), 0 * windows.window)
+        oldest = min(heard.min(), self.closed.min(), now)
+        self._same_until = 0.0 if over.any() or not self._edges else float(oldest) + self._edges[0]
+        used = totals["count"] if self._follows_totals else 0 * over
+        marks = np.array([windows.window, windows.count, windows.is_whole, totals["late"], used, over])
+        is_chosen = np.ones(len(over), dtype=np.bool_)
+        if self._marks is not None and self.look is not None:
+            is_chosen = (marks != self._marks).any(axis=0)
+            if not is_chosen.any():
+                return False
+            if not is_chosen.all():  # what is shown of the others stays
+                totals, sums = _kept(is_chosen, totals, self.look.totals), _kept(is_chosen, sums, self.look.sums)
+        self._marks = marks
+        self.look = Look(now, windows.places, windows.is_whole, self.closed.copy(), heard, totals, sums)
+        return True
 
     def _shown(self, ledger: WindowLedger) -> Sequence[ShownWindow]:
         if self._groups:
@@ -136,77 +168,69 @@ class TelemetryView:
         found = ledger.shown_over_all()
         return () if found is None else found.shown
 
-    def readings(
-        self, look: "Look", now: float, last: Mapping[str, DeviceReadings]
-    ) -> Iterator[tuple[str, str, Reading]]:
-        """Return the readings of the changed devices, without unknown attributes.
+    def _of(self, shown: Sequence[ShownWindow], ledger: WindowLedger) -> "_Windows":
+        size, total = len(self._devices), len(ledger.totals.heard)
+        place = np.full(total, 0 if self.is_over_all else -1, dtype=np.int64)
+        place[self._of_devices(ledger)] = np.arange(size)
+        found = _Windows(shown, [], np.full(size, -1), np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.bool_))
+        for one in shown:
+            mine = place[one.rows.group] >= 0
+            rows, torn = (one.rows, one.is_torn) if mine.all() else (one.rows.take(mine), one.is_torn[mine])
+            at = place[rows.group]
+            found.places.append(ShownRows(one.window, at, rows.count, rows.time_max / MICRO, rows.fields))
+            found.window[at], found.count[at], found.is_whole[at] = one.window, rows.count, ~torn
+        if self.is_over_all and self._plan.window.all_expected and (over_all := ledger.shown_over_all()) is not None:
+            found.is_whole[:] &= over_all.groups == ledger.expected
+        return found
 
-        They are ATTR_WARNING where the window is not whole: expected groups are missing, or records came too late.
+    def _of_devices(self, ledger: WindowLedger) -> Array:
+        """Return the numbers of the devices' groups in the ledger; none: all groups together."""
+        if self._numbers is None:
+            self._numbers = np.array([ledger.number(group) for group in self._groups], dtype=np.int64)
+        return self._numbers
 
-        Parameters
-        ----------
-        now
-            Wall-clock time [Unix s], used only to find silent senders and workers that stand still.
-        last
-            The last readings by device, perhaps from before a restart: valid until the first window.
-        """
-        for attribute, source in self._sources:
-            limit = self._limits[attribute.name]
-            if source.over == "window":
-                age = now - self._closed
-                for positions, values, times in look.of_windows(source):
-                    floor = np.where(look.is_whole[positions], _VALID, _WARNING)
-                    yield from self._read(attribute, positions, values, times, age[positions] > limit, floor)
-                yield from self._left(attribute, look, now, last)
-            else:
-                values, times = look.of_totals(source)
-                is_stale = now - look.heard[look.chosen] > limit
-                floor = np.zeros(len(values), dtype=np.int64)
-                yield from self._read(attribute, look.chosen, values, times, is_stale, floor)
+    def _totals(self, ledger: WindowLedger) -> tuple[dict[str, Array], dict[str, Array]]:
+        """Return the totals of each device by their names, and the sums by the names of fields in summaries."""
+        mine, totals = self._of_devices(ledger), ledger.totals
+        found = {name: getattr(totals, name) for name in _TOTALS}
+        if self.is_over_all:
+            whole = {name: np.array([one.max() if name in _NEWEST else one.sum()]) for name, one in found.items()}
+            return whole, {
+                name: np.array([totals.sums[name].sum() if there.any() else np.nan])
+                for name, there in totals.has_sum.items()
+            }
+        sums = {
+            name: totals.sums[name][mine] if there.all() else np.where(there, totals.sums[name], np.nan)[mine]
+            for name, there in totals.has_sum.items()
+        }
+        return {name: one[mine] for name, one in found.items()}, sums
 
-    def _read(
-        self, attribute: Attribute, positions: Array, values: Array, times: Array, is_stale: Array, floor: Array
-    ) -> Iterator[tuple[str, str, Reading]]:
-        quality = np.maximum(judged(values, attribute.limits), floor)
-        if self._limits[attribute.name]:
-            quality = np.where(is_stale, _INVALID, quality)
-        known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), dtype=np.bool_)
-        if attribute.type != "DevDouble" and values.dtype.kind == "f":
-            values = np.rint(np.where(known, values, 0)).astype(np.int64)
-        columns = (one[known].tolist() for one in (positions, values, times, quality))
-        for position, value, time, at in zip(*columns, strict=True):
-            yield self._devices[position], attribute.name, Reading(value, time, _QUALITIES[at])
-
-    def _left(
-        self, attribute: Attribute, look: "Look", now: float, last: Mapping[str, DeviceReadings]
-    ) -> Iterator[tuple[str, str, Reading]]:
-        """Return the last readings of devices without a window."""
-        limit = self._limits[attribute.name]
-        for position in look.chosen[look.window[look.chosen] < 0].tolist():
-            device = self._devices[position]
-            reading = last.get(device, {}).get(attribute.name)
-            if reading is not None and look.heard[position]:
-                self._closed[position] = max(self._closed[position], _closed_at(self._plan, reading.time))
-                is_stale = bool(limit) and now - self._closed[position] > limit
-                yield device, attribute.name, reading.invalid() if is_stale else reading
-
-    def state(self, look: "Look", ledger: WindowLedger, now: float) -> Iterator[tuple[str, str, Reading]]:
-        """Return State and Status of the changed devices, if the ICD names this topic as their source."""
-        if not self._says_state or self.is_over_all:
+    def state(self, ledger: WindowLedger, now: float) -> Iterator[tuple[str, str, Reading]]:
+        """Return the changed State and Status of devices, if the ICD names this topic as their source."""
+        if not self._says_state or self.is_over_all or (look := self.look) is None:
             return
-        late, whole = self._lateness(look, now)
-        for position in look.chosen.tolist():
+        late, whole = self._lateness(look.totals, now)
+        is_late = late > _LATE_PART * whole
+        is_silent, is_current = now - look.heard > self.stale_after, now - self.closed <= self.stale_after
+        said = np.array([is_silent, is_current, look.totals["epoch"], late * is_late, whole * is_late])
+        behind = [(partition, mark.read_to, mark.worker) for partition, mark in ledger.standing_still(now)]
+        epochs = [(partition, one.first, one.begin, one.epoch) for partition, one in ledger.epochs()]
+        before, self._said = self._said, ((behind, epochs), said)
+        is_new = np.ones(len(late), dtype=np.bool_)
+        if before is not None and before[0] == self._said[0]:
+            is_new = (said != before[1]).any(axis=0)
+        for position in np.flatnonzero(is_new).tolist():
             group, device = self._groups[position], self._devices[position]
             heard = float(look.heard[position])
-            is_current = bool(now - self._closed[position] <= self.stale_after)
-            behind = [] if is_current else [*ledger.standing_still(now, group)]
-            epoch = int(look.totals("epoch")[position])
-            state, lines = self._say(group, heard, epoch, now, is_current=is_current, is_read=not behind)
-            if late[position] > _LATE_PART * whole[position]:
+            current = bool(is_current[position])
+            mine = [] if current else [*ledger.standing_still(now, group)]
+            epoch = int(look.totals["epoch"][position])
+            state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=not mine)
+            if is_late[position]:
                 within = f"{late[position]} of {whole[position]} records within {_LATE_OVER:g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
-            lines += [f"{read_so_far(self._plan, partition, mark)}." for partition, mark in behind]
-            for partition, one in ledger.epochs(group):
+            lines += [f"{read_so_far(self._plan, partition, mark)}." for partition, mark in mine]
+            for partition, one in ledger.epochs(group) if epochs else ():
                 lacks = f"offsets 0 to {one.begin - 1} are in no total of it, which begin behind them"
                 begun = f"totals are of epoch {one.epoch}, which began at offset {one.begin} after the log was cut"
                 lines.append(f"{self._plan.topic}, partition {partition}: {begun if one.epoch > 1 else lacks}")
@@ -230,14 +254,18 @@ class TelemetryView:
         since = utc_seconds(heard) if heard else "the start"
         return "STANDBY", [f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."]
 
-    def _lateness(self, look: "Look", now: float) -> tuple[Array, Array]:
-        counted, late = self._counted, look.totals("late")
+    def _lateness(self, totals: Mapping[str, Array], now: float) -> tuple[Array, Array]:
+        counted, late = self._counted, totals["late"]
         if not counted or not 0.0 <= now - counted[-1][0] < 1.0:
-            counted.append((now, late, late + look.totals("count")))
+            counted.append((now, late, late + totals["count"]))
         while counted[-1][0] - counted[0][0] > _LATE_OVER or (counted[-1][2] < counted[0][2]).any():
             counted.popleft()
         (_, late_before, before), (_, late, whole) = counted[0], counted[-1]
         return late - late_before, whole - before
+
+
+def _kept(is_chosen: Array, new: Mapping[str, Array], before: Mapping[str, Array]) -> dict[str, Array]:
+    return {name: np.where(is_chosen, one, before.get(name, one)) for name, one in new.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,78 +282,116 @@ class ShownRows:
     fields: Mapping[str, FieldArrays]
 
 
-class Look:
-    """The state of a ledger at an update; its arrays have an entry for each device of a view.
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """What a ledger shows of the windows of devices; the arrays have an entry for each device."""
 
-    Parameters
-    ----------
-    groups
-        The groups of the devices; none: all groups together.
-    shown
-        The shown windows.
+    shown: Sequence[ShownWindow]
+    places: list[ShownRows]
+    window: Array
+    """Begin [Unix us]; -1: none."""
+    count: Array
+    is_whole: Array
+    """Whether the window has every expected group, and no record came after its closing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A state of a ledger, as its view shows it; nothing changes its arrays, which have an entry for each device."""
+
+    now: float
+    """Wall-clock time [Unix s]."""
+    places: Sequence[ShownRows]
+    is_whole: Array
+    closed: Array
+    """Time at which the shown window was closed [Unix s]."""
+    heard: Array
+    """Time of the last summary [Unix s]; 0: never."""
+    totals: Mapping[str, Array]
+    sums: Mapping[str, Array]
+    """Sums over all records, by the names of fields in summaries."""
+
+
+class TelemetryColumn(ReadingColumn):
+    """The readings of one attribute, made of the newest look of its view when somebody wants them.
+
+    They are ATTR_WARNING where the window is not whole: expected groups are missing, or records came too late. Where an
+    attribute is unknown, as in a device without a window, the last known reading stays, perhaps from before a restart.
     """
 
-    def __init__(self, plan: Plan, ledger: WindowLedger, groups: Sequence[Group], shown: Sequence[ShownWindow]) -> None:
-        self._plan, self._totals, self._all = plan, ledger.totals, not groups
-        self.shown = shown
-        self._numbers = np.array([ledger.number(group) for group in groups], dtype=np.int64)
-        size = max(len(groups), 1)
-        self.chosen = np.arange(size)
-        """Positions of the devices to read."""
-        self.window, self.count = np.full(size, -1, dtype=np.int64), np.zeros(size, dtype=np.int64)
-        self.is_whole = np.zeros(size, dtype=np.bool_)
-        """Whether the window has every expected group, and no record came after its closing."""
-        self.heard = np.zeros(size)
-        """Time of the last summary [Unix s]; 0: never."""
-        place = np.full(max(len(self._totals.heard), 1), 0 if self._all else -1, dtype=np.int64)
-        place[self._numbers] = np.arange(len(self._numbers))
-        self.places: list[ShownRows] = []
-        for one in shown:
-            mine = place[one.rows.group] >= 0
-            rows, torn = (one.rows, one.is_torn) if mine.all() else (one.rows.take(mine), one.is_torn[mine])
-            places = place[rows.group]
-            self.places.append(ShownRows(one.window, places, rows.count, rows.time_max / MICRO, rows.fields))
-            self.window[places], self.count[places], self.is_whole[places] = one.window, rows.count, ~torn
-        if self._all and plan.window.all_expected and (found := ledger.shown_over_all()) is not None:
-            self.is_whole &= found.groups == ledger.expected
+    def __init__(
+        self, view: TelemetryView, devices: Sequence[str], attribute: Attribute, source: Source, limit: float
+    ) -> None:
+        super().__init__(attribute.name, devices)
+        self._view, self._entry, self._source = view, attribute, source
+        self._limit = limit
+        """Age from which a reading is ATTR_INVALID [s]; 0: never."""
+        self._made: tuple[Look | None, ColumnArrays] = None, nothing(len(devices))
 
-    def hear(self) -> None:
-        """Update the times of the last summaries."""
-        heard = self._totals.heard
-        self.heard = np.array([heard.max()]) if self._all else heard[self._numbers]
+    def arrays(self) -> ColumnArrays:
+        """Return the newest readings; see `ReadingColumn`."""
+        look, (made_of, found) = self._view.look, self._made
+        if look is not None and look is not made_of:
+            found = self._read(look, found)
+            self._made = look, found
+        return found
 
-    def totals(self, name: str) -> Array:
-        """Return a total of each device."""
-        column: Array = getattr(self._totals, name)
-        return np.array([column.sum()]) if self._all else column[self._numbers]
+    def restore(self, position: int, reading: Reading) -> None:
+        """Take over a reading; see `ReadingColumn`."""
+        if isinstance(reading.value, str | tuple):
+            raise TypeError(f"expected a number, got {reading.value!r:.80}")
+        made_of, (values, times, qualities) = self._made
+        kind = np.float64 if self._entry.type == "DevDouble" else np.int64
+        values, times, qualities = values.astype(kind), times.copy(), qualities.copy()
+        values[position], times[position] = reading.value, reading.time
+        qualities[position] = QUALITIES.index(reading.quality)
+        self._made = made_of, ColumnArrays(values, times, qualities)
+        if self._source.over == "window":
+            closed = _closed_at(self._view.plan, reading.time)
+            self._view.closed[position] = max(self._view.closed[position], closed)
 
-    def of_windows(self, source: Source) -> Iterator[tuple[Array, Array, Array]]:
-        """Return positions, values, and times [Unix s] of the chosen devices, for each shown window."""
-        is_chosen = np.zeros(len(self.window), dtype=np.bool_)
-        is_chosen[self.chosen] = True
-        for one in self.places:
-            values, kept = evaluate(source, one.count, one.fields, self._plan), is_chosen[one.places]
-            yield (one.places, values, one.times) if kept.all() else (one.places[kept], values[kept], one.times[kept])
+    def _read(self, look: Look, before: ColumnArrays) -> ColumnArrays:
+        is_double, size = self._entry.type == "DevDouble", len(self.devices)
+        values = np.zeros(size, dtype=np.float64 if is_double else np.int64)
+        times, qualities = np.zeros(size), np.full(size, UNKNOWN)
+        for places, found, at in self._of_windows(look) if self._source.over == "window" else self._of_totals(look):
+            judged_ = judged(found, self._entry.limits)
+            if found.dtype.kind == "f":
+                is_unknown = np.isnan(found)
+                judged_[is_unknown] = UNKNOWN
+                found = found if is_double else np.rint(np.where(is_unknown, 0, found))
+            values[places], times[places], qualities[places] = found, at, judged_
+        is_window, limit = self._source.over == "window", self._limit
+        is_known, is_stale = qualities != UNKNOWN, np.zeros(size, dtype=np.bool_)
+        if is_window:
+            qualities[is_known & ~look.is_whole & (qualities == _VALID)] = _WARNING
+        if limit:
+            is_stale = look.now - (look.closed if is_window else look.heard) > limit
+        qualities[is_known & is_stale] = _INVALID
+        if not is_known.all():  # the last known reading, which grows old
+            values, times = np.where(is_known, values, before.values), np.where(is_known, times, before.times)
+            if limit and is_window:
+                is_stale = look.now - _closed_at(self._view.plan, times) > limit
+            old = np.where(is_stale & (before.qualities != UNKNOWN), _INVALID, before.qualities)
+            qualities = np.where(is_known, qualities, old)
+        return ColumnArrays(values, times, qualities)
 
-    def of_totals(self, source: Source) -> tuple[Array, Array]:
-        """Return values and times [Unix s] of the chosen devices."""
-        totals = self._totals
-        newest = np.array([totals.newest_us.max()]) if self._all else totals.newest_us[self._numbers]
-        times = np.where(newest > 0, newest / MICRO, self.heard)[self.chosen]
-        match source.rule:
-            case "gaps" | "duplicates" | "late" as rule:
-                values = self.totals({"gaps": "missing", "duplicates": "duplicates", "late": "late"}[rule])
-            case _:
-                fields = {name: FieldArrays(sum=self._sum(name)) for name in totals.sums}
-                values = evaluate(source, self.totals("count") + self.totals("late"), fields, self._plan)
-        return np.where(self.heard[self.chosen] > 0, values[self.chosen], np.nan), times
+    def _of_windows(self, look: Look) -> Iterator[tuple[Array, Array, Array]]:
+        """Return positions, values, and times [Unix s] for each shown window."""
+        for one in look.places:
+            yield one.places, evaluate(self._source, one.count, one.fields, self._view.plan), one.times
 
-    def _sum(self, name: str) -> Array:
-        values, known = self._totals.sums[name], self._totals.has_sum[name]
-        if self._all:
-            return np.array([values.sum()]) if known.any() else np.full(1, np.nan)
-        known = known[self._numbers]
-        return values[self._numbers] if known.all() else np.where(known, values[self._numbers], np.nan)
+    def _of_totals(self, look: Look) -> Iterator[tuple[Array, Array, Array]]:
+        """Return positions, values, and times [Unix s] of the devices with a summary."""
+        totals = look.totals
+        if self._source.rule in _OF_SEQUENCES:
+            values = totals[_OF_SEQUENCES[self._source.rule]]
+        else:
+            fields = {name: FieldArrays(sum=one) for name, one in look.sums.items()}
+            values = evaluate(self._source, totals["count"] + totals["late"], fields, self._view.plan)
+        times = np.where(totals["newest_us"] > 0, totals["newest_us"] / MICRO, look.heard)
+        there = np.flatnonzero(look.heard > 0)
+        yield there, values[there], times[there]
 
 
 def judged(values: Array, limits: Limits | None) -> Array:
@@ -350,7 +416,7 @@ def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
     return f"aggregate-{mark.worker} has read partition {partition} of {plan.topic} up to {time}"
 
 
-def _closed_at(plan: Plan, time: float) -> float:
+def _closed_at(plan: Plan, time: Any) -> Any:
     """Return the closing time of the window of a data time, if workers read all the time [Unix s]."""
     return time - time % plan.window.length + plan.window.length + plan.window.disorder
 

@@ -19,7 +19,7 @@ from facade.clock import Clock
 from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
 from facade.codec.columns import Column, ColumnDecoder
 from facade.config import Settings
-from facade.flows.telemetry.partial import FOLLOWS, Summary, as_partials, split
+from facade.flows.telemetry.partial import FOLLOWS, Summary, split
 from facade.flows.telemetry.plan import MICRO, Plan, plans
 from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.reduce import (
@@ -41,6 +41,7 @@ from facade.racks import Racks
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
 from facade.windows.frame import Frame, merge
+from facade.windows.summaries import as_partials
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""

@@ -143,8 +143,8 @@ def _telemetry(report: NightReport) -> Iterator[str]:
         " its number came again. Late ones came too late for their window: only rate and latency are without them. What"
         " was before the first number of a scan, or after its last one, cannot be known."
     )
-    headings = ["Nodes", "Used", "Mean rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]", "Complete"]
-    headings += ("Missing", "Doubled", "Late", "Packets lost", "Packets late")
+    headings = ["Nodes", "Used", "Mean rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]"]
+    headings += ("Latency, deviation [s]", "Complete", "Missing", "Doubled", "Late", "Packets lost", "Packets late")
     yield table("Heaps of each rack", headings, (_rack_row(report, one) for one in racks))
     for rack in racks:
         if rack.used:
@@ -160,6 +160,7 @@ def _rack_row(report: NightReport, rack: RackFigures) -> list[Cell]:
         rack.used,
         rack.used / report.night.seconds,
         *quantiles,
+        rack.deviation,
         None if share is None else percent(share, 4),
         rack.missing,
         rack.doubled,
@@ -177,15 +178,16 @@ def _nodes(rack: RackFigures) -> str:
 
 def _rack(report: NightReport, rack: RackFigures) -> Iterator[str]:
     night, name = report.night, f"rack-{rack.first}-{rack.last}"
-    rates = [one.count / night.slot_seconds(at) for at, one in enumerate(rack.slots)]
-    middle, high = ([report.telemetry.quantile(one, q) for one in rack.slots] for q in (0.5, 0.99))
+    slots = report.telemetry.slots(rack)
+    rates = [one.count / night.slot_seconds(at) for at, one in enumerate(slots)]
+    middle, high = ([report.telemetry.quantile(one, q) for one in slots] for q in (0.5, 0.99))
     title = f"Nodes {_nodes(rack)}"
     yield f'<h3>{text(title)}</h3><div class="pair"><div>'
     yield plot(f"{name}-rate", f"{title}: rate of heaps", "heaps/s", [SvgLine("rate", rates)], night)
     latency = [SvgLine("median", middle), SvgLine("99th percentile", high)]
     yield plot(f"{name}-latency", f"{title}: latency of heaps", "s", latency, night)
     yield "</div>"
-    rows = zip(map(_slot, night.slots), (one.count for one in rack.slots), rates, middle, high, strict=True)
+    rows = zip(map(_slot, night.slots), (one.count for one in slots), rates, middle, high, strict=True)
     headings = ("Slot from", "Used", "Rate [heaps/s]", "Latency, median [s]", "Latency, 99 % [s]")
     yield table(f"{title}: rate and latency of heaps in slots of {_length(night.slot_us / MICRO)}", headings, rows)
     yield "</div>"

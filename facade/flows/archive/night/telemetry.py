@@ -5,9 +5,11 @@ numbers are those between the lowest and the highest one that never came; a numb
 before the lowest and after the highest are unknown.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from facade import sketch
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
@@ -15,10 +17,12 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.flows.archive.night.span import Night
 from facade.icd.model import Icd
-from facade.messages import FieldColumns, FieldStatistics, IngestSummary, RackSummary, Watermark
+from facade.messages import IngestSummary, RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.racks import Racks
-from facade.sequences import HeapRange, SeenNumbers
+from facade.sequences import SeenNumbers
+from facade.windows.frame import Array, Counts, FieldArrays, Frame, distinct, merge
+from facade.windows.summaries import frames_of
 
 SUMMARIES = "ingest.summary"
 _HEAPS = "ingest.heaps"
@@ -27,40 +31,18 @@ _PACKETS = ("received", "lost", "late")
 _LATENCY = "latency"
 _OPEN_SCANS = 4
 """Scans of a node whose numbers may still come; older scans are settled."""
+_MOST_FRAMES = 64
+"""Frames of a rack that are kept before they are merged."""
 _decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
 
 
-class ReportColumns(NamedTuple):
-    """Rows of a summary as columns of one length; a row has some records of one node, scan and window."""
-
-    node: Sequence[int]
-    epoch: Sequence[int]
-    window: Sequence[int]
-    late: Sequence[bool]
-    records: Sequence[int]
-    runs: Sequence[Sequence[HeapRange]]
-    latency: Sequence[Mapping[int, int]]
-    """Sketches."""
-    received: Sequence[int | float]
-    """Packets of the heaps in each row; so are the following columns."""
-    lost: Sequence[int | float]
-    too_late: Sequence[int | float]
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HeapSlot:
     """Heaps of a rack whose data time is in one slot."""
 
     count: int = 0
-    latency: dict[int, int] = field(default_factory=dict)
+    latency: Mapping[int, int] = field(default_factory=dict)
     """Sketch, see `facade.sketch`."""
-
-    def add(self, count: int, latency: Mapping[int, int]) -> None:
-        """Count records."""
-        self.count += count
-        mine = self.latency
-        for bucket, number in latency.items():
-            mine[bucket] = mine.get(bucket, 0) + number
 
 
 @dataclass(slots=True)
@@ -70,11 +52,7 @@ class RackFigures:
     first: int
     last: int
     """The first and the last node of the rack."""
-    slots: list[HeapSlot]
     nodes: set[int] = field(default_factory=set)
-    used: int = 0
-    late: int = 0
-    packets: list[int | float] = field(default_factory=lambda: [0] * len(_PACKETS))
     distinct: int = 0
     missing: int = 0
     doubled: int = 0
@@ -89,23 +67,82 @@ class RackFigures:
         expected = self.distinct + self.missing
         return self.distinct / expected if expected else None
 
-    def add(self, columns: ReportColumns, slot_of: Callable[[int], int]) -> None:
+    _frames: list[Frame] = field(default_factory=list)
+    """Sums over the nodes; the window is the number of the slot."""
+
+    def add(self, rows: Frame, slot_of: Callable[[int], int]) -> None:
         """Count the rows of a summary; `slot_of` returns the slot of a window."""
-        for at, numbers in enumerate((columns.received, columns.lost, columns.too_late)):
-            self.packets[at] += sum(numbers)
-        # A summary has few windows, and most have one.
-        slots = {window: self.slots[slot_of(window)] for window in {*columns.window}}
-        for late, records, window, latency in zip(
-            columns.late, columns.records, columns.window, columns.latency, strict=True
-        ):
-            if late:
-                self.late += records
-            else:
-                self.used += records
-                slots[window].add(records, latency)
-        self.nodes.update(columns.node)
-        for node, epoch, records, runs in zip(columns.node, columns.epoch, columns.records, columns.runs, strict=True):
+        self.nodes.update(distinct(rows.group))
+        heads = (rows.group.tolist(), rows.epoch.tolist(), rows.count.tolist(), rows.runs.as_lists(len(rows)))
+        for node, epoch, records, runs in zip(*heads, strict=True):
             self._seen(node, epoch).add(runs, records)
+        rows = rows.take(rows.count > 0).without_runs()  # further runs have no records
+        if not len(rows):
+            return
+        # A summary has few windows, and most have one.
+        slots, nothing = {window: slot_of(window) for window in distinct(rows.window)}, np.zeros_like(rows.group)
+        window = np.array([slots[window] for window in rows.window.tolist()])
+        fields = {name: _summed(rows.fields.get(name), nothing) for name in _PACKETS}
+        fields[_LATENCY] = _latency(rows.fields.get(_LATENCY, FieldArrays()), nothing)
+        self._frames.append(merge([replace(rows, group=nothing, epoch=nothing, window=window, fields=fields)]))
+        if len(self._frames) >= _MOST_FRAMES:
+            self._frames = [merge(self._frames)]
+
+    @property
+    def sums(self) -> Frame | None:
+        """Return the sums, with one row for the heaps of each slot, and one for its late ones; None: no heaps."""
+        if len(self._frames) > 1:
+            self._frames = [merge(self._frames)]
+        return self._frames[0] if self._frames else None
+
+    @property
+    def used(self) -> int:
+        """Return the number of heaps that came in time."""
+        return 0 if self.sums is None else int(self.sums.count[~self.sums.late].sum())
+
+    @property
+    def late(self) -> int:
+        """Return the number of heaps that came too late for their window."""
+        return 0 if self.sums is None else int(self.sums.count[self.sums.late].sum())
+
+    @property
+    def packets(self) -> list[int | float]:
+        """Return the packets received in time, lost, and late."""
+        sums = self.sums
+        return [0 if sums is None else _sum(sums.fields[name]).sum().item() for name in _PACKETS]
+
+    def slots(self, number: int) -> list[HeapSlot]:
+        """Return the heaps of each slot that came in time."""
+        return self._slots(self.sums, number)
+
+    def whole(self) -> HeapSlot:
+        """Return all heaps that came in time."""
+        return self._slots(self._together(), 1)[0]
+
+    @property
+    def deviation(self) -> float | None:
+        """Return the standard deviation of the latency of all heaps that came in time [s]; None: it is not known."""
+        together = self._together()
+        if together is None or together.late[0] or (m2 := together.fields[_LATENCY].m2) is None or np.isnan(m2[0]):
+            return None
+        return math.sqrt(m2[0] / together.count[0])
+
+    def _together(self) -> Frame | None:
+        """Return the sums of the heaps in time, and then of the late ones."""
+        sums = self.sums
+        return None if sums is None else merge([replace(sums, window=np.zeros_like(sums.window))])
+
+    @staticmethod
+    def _slots(sums: Frame | None, number: int) -> list[HeapSlot]:
+        found = [HeapSlot() for _ in range(number)]
+        if sums is not None and (sketch := sums.fields[_LATENCY].sketch) is not None:
+            rows = zip(
+                sums.late.tolist(), sums.window.tolist(), sums.count.tolist(), sketch.as_dicts(len(sums)), strict=True
+            )
+            for late, slot, count, latency in rows:
+                if not late:
+                    found[slot] = HeapSlot(count, latency)
+        return found
 
     def _seen(self, node: int, epoch: int) -> SeenNumbers:
         scans = self.scans.setdefault(node, {})
@@ -151,10 +188,11 @@ class NightTelemetry:
 
     def latency(self, rack: RackFigures, q: float) -> float | None:
         """Return a quantile of the latency of all heaps of a rack [s]."""
-        whole = HeapSlot()
-        for one in rack.slots:
-            whole.add(one.count, one.latency)
-        return self.quantile(whole, q)
+        return self.quantile(rack.whole(), q)
+
+    def slots(self, rack: RackFigures) -> list[HeapSlot]:
+        """Return the heaps of a rack in each slot of the night."""
+        return rack.slots(len(self._night.slots))
 
     def take(self, record: Record) -> Outcome:
         """Process a summary."""
@@ -163,39 +201,44 @@ class NightTelemetry:
             return USED
         if isinstance(summary, RackSummary):
             covers = nodes = summary.first, summary.last
-            columns, is_contiguous = _of_rack(summary), summary.contiguous
+            is_contiguous = summary.contiguous
         elif isinstance(summary, IngestSummary):
             whole = self._racks.nodes(self._racks.rack(summary.node))
             covers, nodes = (summary.node, summary.node), (whole[0], whole[-1])
-            columns, is_contiguous = _of_node(summary), False
+            is_contiguous = False
         else:
             return summary
-        if why := self._trouble(columns):
+        try:
+            frames = frames_of(summary)
+        except (ValueError, OverflowError) as error:
+            return RecordRejected(INCONSISTENT, "$", str(error))
+        if why := next(filter(None, map(self._trouble, frames)), None):
             return RecordRejected(INCONSISTENT, "$", why)
         rack = self._by_nodes.get(nodes)
         if rack is None:
-            rack = self._by_nodes[nodes] = RackFigures(*nodes, [HeapSlot() for _ in self._night.slots])
+            rack = self._by_nodes[nodes] = RackFigures(*nodes)
         # Each summary of an older worker, without offsets, counts.
         found = self._cover((summary.partition, *covers), summary) if summary.log else None
         if isinstance(found, Overlap):
             return RecordRejected(INCONSISTENT, "$.offset_from", str(found))
         if isinstance(found, Gap) and is_contiguous:
             rack.uncovered += found.records
-        rack.add(columns, self._night.slot)
+        for rows in frames:
+            rack.add(rows, self._night.slot)
         return USED
 
-    def _trouble(self, columns: ReportColumns) -> str | None:
-        """Return the reason why columns cannot be counted, or None."""
-        if len({*map(len, columns)}) > 1:
-            return "expected columns of one length"
-        for runs in columns.runs:
-            before = -1
-            for first, last in runs:
-                if not before < first <= last:
-                    return "runs: expected ascending runs without overlap"
-                before = last
-        if max(map(max, filter(None, columns.latency)), default=0) > self._largest:
+    def _trouble(self, rows: Frame) -> str | None:
+        """Return the reason why rows cannot be counted, or None."""
+        runs = rows.runs
+        goes_back = runs.first > runs.last
+        goes_back[1:] |= (runs.row[1:] == runs.row[:-1]) & (runs.first[1:] <= runs.last[:-1])
+        if goes_back.any():
+            return "runs: expected ascending runs without overlap"
+        latency = rows.fields.get(_LATENCY, FieldArrays()).sketch
+        if latency is not None and latency.bucket.max(initial=0) > self._largest:
             return f"{_LATENCY}: expected bucket numbers up to {self._largest}"
+        if any(_sum(rows.fields[name]).dtype.kind == "O" for name in _PACKETS if name in rows.fields):
+            return "expected whole numbers up to 2^63 - 1"
         return None
 
     def end(self) -> None:
@@ -211,25 +254,18 @@ class NightTelemetry:
         return counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
 
 
-def _of_node(summary: IngestSummary) -> ReportColumns:
-    found, size = summary.partials, len(summary.partials)
-    empty = FieldStatistics()
-    sums = ([one.fields.get(name, empty).sum or 0 for one in found] for name in _PACKETS)
-    return ReportColumns(
-        [summary.node] * size,
-        [one.epoch for one in found],
-        [one.window for one in found],
-        [one.late for one in found],
-        [one.count for one in found],
-        [one.runs for one in found],
-        [one.fields.get(_LATENCY, empty).sketch or {} for one in found],
-        *sums,
+def _summed(found: FieldArrays | None, nothing: Array) -> FieldArrays:
+    return FieldArrays(sum=nothing if found is None or found.sum is None else found.sum)
+
+
+def _latency(found: FieldArrays, nothing: Array) -> FieldArrays:
+    unknown = np.full(len(nothing), np.nan)
+    return FieldArrays(
+        sum=unknown if found.sum is None else found.sum,
+        m2=unknown if found.m2 is None else found.m2,
+        sketch=Counts(*[nothing[:0]] * 3) if found.sketch is None else found.sketch,
     )
 
 
-def _of_rack(summary: RackSummary) -> ReportColumns:
-    size, fields, empty = len(summary.node), summary.fields, FieldColumns()
-    sketches: Sequence[Mapping[int, int]] = fields.get(_LATENCY, empty).sketch or [{}] * size
-    sums = (fields.get(name, empty).sum or [0] * size for name in _PACKETS)
-    first = summary.node, summary.epoch, summary.window, summary.late, summary.count, summary.runs
-    return ReportColumns(*first, sketches, *sums)
+def _sum(found: FieldArrays) -> Array:
+    return np.zeros(1, dtype=np.int64) if found.sum is None else found.sum

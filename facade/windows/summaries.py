@@ -1,0 +1,135 @@
+"""Frames as the messages on summary topics have them: the columns of a rack, and the partials of a group."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from facade.messages import FieldColumns, FieldStatistics, IngestSummary, Partial, RackSummary, TelemetrySummary
+from facade.windows.frame import STATISTICS, Counts, FieldArrays, Frame, Runs
+
+__all__ = ["COLUMNS", "RowColumns", "as_frames", "as_partials", "columns_of", "frame_of", "frames_of", "lengths"]
+
+COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
+"""Columns of a rack's summary beside node and fields, in the order of a partial."""
+
+
+class RowColumns(msgspec.Struct):
+    """The columns of rows with groups of any kind."""
+
+    node: list[int]
+    """Codes of the groups."""
+    epoch: list[int]
+    window: list[int]
+    late: list[bool]
+    count: list[int]
+    time_min: list[int]
+    time_max: list[int]
+    runs: list[list[tuple[int, int]]]
+    fields: dict[str, FieldColumns]
+
+
+def lengths(summary: RackSummary) -> Iterator[tuple[str, int]]:
+    """Return the length of each column, which must be that of `node`."""
+    columns = [(name, getattr(summary, name)) for name in ("node", *COLUMNS)]
+    for field, found in summary.fields.items():
+        columns += [(f"fields.{field}.{name}", getattr(found, name)) for name in STATISTICS]
+    return ((name, len(values)) for name, values in columns if values is not None)
+
+
+def frame_of(summary: RackSummary | RowColumns) -> Frame:
+    """Return the rows of a summary whose columns are of one length; groups are nodes."""
+    return _frame(summary.node, {name: getattr(summary, name) for name in COLUMNS}, summary.fields)
+
+
+def frames_of(summary: RackSummary | IngestSummary | TelemetrySummary) -> list[Frame]:
+    """Return the rows of a summary from anywhere, whose groups are the nodes, or 0 for a named group.
+
+    Raises
+    ------
+    ValueError
+        Columns of a rack have different lengths.
+    OverflowError
+        A whole number has more than 64 bits.
+    """
+    if not isinstance(summary, RackSummary):
+        return as_frames(summary.node if isinstance(summary, IngestSummary) else 0, summary.partials)
+    if len({count for _, count in lengths(summary)}) > 1:
+        raise ValueError("expected columns of one length")
+    return [frame_of(summary)]
+
+
+def as_frames(code: int, partials: Iterable[Partial]) -> list[Frame]:
+    """Return partials of the group with a code as frames of one row."""
+    return [
+        _frame(
+            [code],
+            {name: [getattr(one, name)] for name in COLUMNS},
+            {name: _single(statistics) for name, statistics in one.fields.items()},
+        )
+        for one in partials
+    ]
+
+
+def as_partials(rows: Frame) -> Iterator[tuple[int, Partial]]:
+    """Return the rows of a frame as partials, each with the code of its group."""
+    columns = [getattr(rows, name).tolist() for name in COLUMNS if name != "runs"]
+    statistics = [_statistics(one, len(rows)) for one in rows.fields.values()]
+    fields = (dict(zip(rows.fields, row, strict=True)) for row in zip(*statistics, strict=True))
+    of_rows = fields if statistics else iter(dict, None)
+    partials = map(Partial, *columns, rows.runs.as_lists(len(rows)), of_rows)
+    return zip(rows.group.tolist(), partials, strict=True)
+
+
+def _single(statistics: FieldStatistics) -> FieldColumns:
+    known = ((name, getattr(statistics, name)) for name in STATISTICS)
+    return FieldColumns(**{name: None if value is None else [value] for name, value in known})
+
+
+def _statistics(one: FieldArrays, rows: int) -> list[FieldStatistics]:
+    columns = [
+        [None] * rows if (values := getattr(one, name)) is None
+        else values.as_dicts(rows) if isinstance(values, Counts)
+        else values.tolist()
+        for name in STATISTICS
+    ]  # fmt: skip
+    return list(map(FieldStatistics, *columns))
+
+
+def _frame(groups: Sequence[int], columns: Mapping[str, Sequence[Any]], fields: Mapping[str, FieldColumns]) -> Frame:
+    sizes = [len(runs) for runs in columns["runs"]]
+    flat = np.array([run for runs in columns["runs"] for run in runs], dtype=np.int64).reshape(-1, 2)
+    whole = ("epoch", "window", "count", "time_min", "time_max")
+    return Frame(
+        group=np.array(groups, dtype=np.int64),
+        late=np.array(columns["late"], dtype=np.bool_),
+        runs=Runs(np.repeat(np.arange(len(sizes)), sizes), flat[:, 0], flat[:, 1]),
+        fields={name: _arrays(one) for name, one in fields.items()},
+        **{name: np.array(columns[name], dtype=np.int64) for name in whole},
+    )
+
+
+def _arrays(columns: FieldColumns) -> FieldArrays:
+    found: dict[str, Any] = {}
+    for name in STATISTICS:
+        if (values := getattr(columns, name)) is not None:
+            found[name] = _counts(values) if name == "sketch" else np.array(values)
+    return FieldArrays(**found)
+
+
+def _counts(sketches: Sequence[Mapping[int, int]]) -> Counts:
+    found = [(row, bucket, one[bucket]) for row, one in enumerate(sketches) for bucket in sorted(one)]
+    return Counts(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
+
+
+def columns_of(rows: Frame) -> dict[str, Any]:
+    """Return the columns of a rack's summary, whose nodes are the groups of some rows."""
+    found: dict[str, Any] = {name: getattr(rows, name).tolist() for name in COLUMNS if name != "runs"}
+    fields = {name: FieldColumns(**_lists(one, len(rows))) for name, one in rows.fields.items()}
+    return found | {"node": rows.group.tolist(), "runs": rows.runs.as_lists(len(rows)), "fields": fields}
+
+
+def _lists(one: FieldArrays, rows: int) -> dict[str, Any]:
+    arrays = ((name, getattr(one, name)) for name in one.form)
+    return {name: found.as_dicts(rows) if isinstance(found, Counts) else found.tolist() for name, found in arrays}
