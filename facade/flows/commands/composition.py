@@ -295,7 +295,9 @@ class CommandsHealth(HealthSource):
         """Return silent and surplus controllers, and devices without a controller."""
         for text in rivalries(self._components, now):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
-        for name, text in silences(self._components, now).items():
+        # Right after an outage of the bus nobody has had the time to give a sign of life.
+        silent = silences(self._components, now) if self._heartbeats.can_tell else {}
+        for name, text in silent.items():
             # Without another controller no command is executed.
             devices = self._components.newest[name][0].devices
             is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)

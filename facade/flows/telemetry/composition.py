@@ -415,8 +415,8 @@ class TelemetryHealth(HealthSource):
         for ledger, reporting in self._expected():
             late, place = dict(self._late(ledger, now)), ledger.plan.place
             for group, one in sorted(late.items(), key=lambda one: place(one[0])):
-                if not one.delays:
-                    continue
+                if len(one.delays) < _OVER:
+                    continue  # its records are in time again, or nobody knows yet whether the delay grows
                 within = f"{one.part} of {one.whole} records within {_LATE_OVER:g} s came too late for their window"
                 text = f"{_name(ledger, group)}: {within}: "
                 if one.catches_up:

@@ -212,7 +212,8 @@ class TelemetryView:
         late, whole = self._lateness(look.totals, now)
         is_late = late > _LATE_PART * whole
         is_silent, is_current = now - look.heard > self.stale_after, now - self.closed <= self.stale_after
-        said = np.array([is_silent, is_current, look.totals["epoch"], late * is_late, whole * is_late])
+        is_known = (look.heard > 0) | (ledger.read_to() > 0)
+        said = np.array([is_silent, is_current, is_known, look.totals["epoch"], late * is_late, whole * is_late])
         behind = [(partition, mark.read_to, mark.worker) for partition, mark in ledger.standing_still(now)]
         epochs = [(partition, one.first, one.begin, one.epoch) for partition, one in ledger.epochs()]
         before, self._said = self._said, ((behind, epochs), said)
@@ -225,7 +226,7 @@ class TelemetryView:
             current = bool(is_current[position])
             mine = [] if current else [*ledger.standing_still(now, group)]
             epoch = int(look.totals["epoch"][position])
-            state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=not mine)
+            state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=not mine and bool(is_known[position]))
             if is_late[position]:
                 within = f"{late[position]} of {whole[position]} records within {_LATE_OVER:g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
@@ -244,7 +245,7 @@ class TelemetryView:
         rule, what = self._plan.window, self._plan.title[:1].lower() + self._plan.title[1:]
         who = f"{self._plan.noun.capitalize()} {group}"
         if not is_read:
-            worker = "The worker that reads it is behind or has stopped"
+            worker = "The worker that reads it is behind or has stopped" if heard else "No worker has read it yet"
             return "UNKNOWN", [f"{who} is not known: its values are old. {worker}; the {self._plan.noun} may be well."]
         if not is_current and now - heard <= self.stale_after:
             return "UNKNOWN", [f"{who} sends {what}s, but no window of the last {self.stale_after:g} s shows any."]
