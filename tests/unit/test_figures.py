@@ -73,7 +73,7 @@ def test_the_tree_was_clean_where_a_figure_was_made() -> None:
     assert [name for name, _, changed in STAMPS if changed] == []
 
 
-@pytest.mark.parametrize("page", ["README", "features"])
+@pytest.mark.parametrize("page", ["README", "comparison", "features"])
 def test_what_other_pages_quote_has_a_figure(page: str) -> None:
     named = set(re.findall(r"--only ([a-z-]+)", PAGES[page].read_text()))
     assert named <= PUBLISHED | {"NAME"}
