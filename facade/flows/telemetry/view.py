@@ -226,7 +226,8 @@ class TelemetryView:
             current = bool(is_current[position])
             mine = [] if current else [*ledger.standing_still(now, group)]
             epoch = int(look.totals["epoch"][position])
-            state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=not mine and bool(is_known[position]))
+            is_read = not mine and bool(is_known[position])
+            state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=is_read)
             if is_late[position]:
                 within = f"{late[position]} of {whole[position]} records within {_LATE_OVER:g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
