@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Found = TypeVar("Found")
-HANG = 120.0
+HANG = 240.0
 """After so long nothing will come any more, on a machine of any speed [s]."""
 
 
