@@ -122,7 +122,7 @@ def test_a_device_server_that_is_killed_leaves_a_gap_in_the_history(deploy: Depl
     assert worker.terminate() == 0
 
     printed = deployment.command("history", str(folder), name, "--since", "1h").splitlines()
-    assert printed[0].split() == ["time", "quality", "value"]
+    assert printed[0].split() == ["time", "(UTC)", "quality", "value"]
     assert any(line.startswith("-- values may be missing from ") for line in printed)
     assert printed[-1].endswith("true")
     assert f"{name} " in deployment.command("history", str(folder), "--at", utc_text(archive.extent()[1]))

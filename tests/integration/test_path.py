@@ -20,7 +20,8 @@ Told = dict[tuple[str, str], list[object]]
 
 
 def attributes(device_class: str) -> set[str]:
-    return {attribute.name for attribute in ICD.classes[device_class].attributes}
+    """Return the attributes that send events; `nodeFigures` is worked out when a client reads it."""
+    return {attribute.name for attribute in ICD.classes[device_class].attributes} - {"nodeFigures"}
 
 
 def class_of(device: str) -> str:

@@ -44,7 +44,13 @@ def test_every_device_of_the_deployment_is_there_but_the_mirror() -> None:
         assert {"mid-sdp/ingest/0002", "mid-sdp/subarray/02", "mid-sdp/control/0", "mid-sdp/alerts/0"} <= found
         assert {name.partition("::")[0] for name in names} == load().classes.keys() - {"SdpMirror"}
         for name in found:
-            until(lambda name=name: context.get_device(name).State() != tango.DevState.UNKNOWN, f"{name} shows a state")
+            device = context.get_device(name)
+            until(
+                lambda device=device: (
+                    device.State() != tango.DevState.UNKNOWN or "No worker has read" in device.Status()
+                ),
+                f"{name} shows a state, or that nobody has read the bus for it",
+            )
 
 
 @pytest.mark.forked
