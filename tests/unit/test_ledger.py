@@ -13,7 +13,7 @@ from facade.flows.telemetry.view import TelemetryView
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, Watermark
 from facade.reading import Quality
-from tests.support.frames import fold, readings, state
+from tests.support.frames import expanded, fold, readings, state
 from tests.support.heaps import BASE_US
 
 ICD = load()
@@ -322,9 +322,9 @@ def test_state_status_and_values_of_a_node_tell_one_story(seconds) -> None:
             read(ledger, window)
             read_last = window
         for at in (now, now + 0.4):
-            if (look := view.changed(ledger, at)) is not None:
-                last |= {name: one for _, name, one in view.readings(look, at, {})}
-                shown_state |= {name: one for _, name, one in view.state(look, ledger, at)}
+            if view.changed(ledger, at):
+                last |= {name: one for _, name, one in expanded(view.columns)}
+            shown_state |= {name: one for _, name, one in view.state(ledger, at)}
         is_old = all(last[name].quality is Quality.INVALID for name in OF_WINDOWS if name in last)
         said, status = shown_state["State"].value, shown_state["Status"].value
         assert is_old is (said != "ON"), (window, said, status)
