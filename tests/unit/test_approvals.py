@@ -186,7 +186,7 @@ def test_who_gave_a_command_withdraws_it_and_it_is_not_executed(site: Site) -> N
     assert site.commands() == []
     entry = held_entry(site.broker.read(HELD_COMMANDS)[1])
     assert entry is not None
-    assert entry[1:] == (f"{NAME} withdrawn", SUBARRAY, ANN, "ann", id)
+    assert entry[1:] == (f"{NAME} withdrawn", SUBARRAY, ANN, "ann", id, "approval")
     assert site.acks() == [], "which controllers may write as well"
 
 
