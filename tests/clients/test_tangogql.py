@@ -22,7 +22,15 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 SUBARRAY = subarray_device(1)
 QUALITY, CALIBRATION = FAMILIES["SdpQuality"], FAMILIES["SdpCalibration"]
-WITH_NAN = {"antennaamplitude", "antennaphaserms", "gainamplitude", "gainphase", "noisebaseline", "visibilityamplitude"}
+WITH_NAN = {
+    "antennaamplitude",
+    "antennaphaserms",
+    "gainamplitude",
+    "gainphase",
+    "nodefigures",
+    "noisebaseline",
+    "visibilityamplitude",
+}
 """Arrays that hold NaN, for what is flagged or does not exist. TangoGQL's answers make null of it; in the frames of its
 subscriptions it is NaN, which no browser can parse."""
 
