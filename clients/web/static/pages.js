@@ -16,7 +16,8 @@ export function overviewPage() {
   const master = only("SdpMaster");
   const subarrays = devicesOf("SdpSubarray");
   return html`
-    ${tile("Is all well?", html`${judgement()}<p><small>State ${cell(master, "State")}</small></p>`)}
+    ${tile("Is all well?", html`${judgement()}
+      <p><small>State ${cell(master, "State")} Health ${cell(master, "healthState")}</small></p>`)}
     ${tile("Worst alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
     ${tile("Newest alerts", newestAlerts(NEWEST), "full")}
     ${tile("Subarrays", html`<table>
