@@ -210,7 +210,7 @@ def test_of_1500_nodes_the_worst_are_found_by_one_question(open_page: Open) -> N
     expect(page.locator(".worst tbody tr").first).to_contain_text(re.compile("Node 1499.*700 ms", re.DOTALL))
     expect(in_map(page, 1499)).to_have_class("on level3")
     expect(in_map(page, 777)).to_have_class("on level0")
-    until(lambda: asked.count("nodes") > 1, "the figures are asked for again")
+    page.wait_for_event("request", lambda request: "/api/nodes" in request.url)  # the figures are asked for again
     assert {"read", "follow"}.isdisjoint(asked)
 
 
