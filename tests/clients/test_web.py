@@ -229,6 +229,7 @@ def test_text_of_the_bus_is_text_in_every_field(open_page: Open) -> None:
     }
     alert = dict.fromkeys(("condition", "source", "severity", "state", "text"), markup)
     values[SUBARRAY]["longRunningCommandStatus"][0] = [markup, "STAGING"]
+    values[MASTER]["deviceServers"][0] = sorted(set(site["instances"].values()))  # else no part would be deployed
     command = dict.fromkeys(("id", "name", "status", "text", "operator", "client", "approver", "device"), markup)
     act = dict.fromkeys(("act", "target", "client", "operator", "said", "kind", "rests_on"), markup) | {"time": 1.0}
     letter = dict.fromkeys(("letter", "time", "topic", "reason", "path", "detail", "partition", "offset"), markup)
