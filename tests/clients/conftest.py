@@ -26,7 +26,10 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 def whole_system(infra: local.Endpoints, folder: Path, *ingest: object, approvals: str = "") -> Iterator[Deployment]:
     """Run a deployment in which everything has a value; `ingest` are more options of the simulator of the nodes."""
     # What tango-db/sdp.json registers: that is what dsconfig compares with.
-    with Deployment(infra, folder, nodes=4, subarrays=2, patient=True, approvals=approvals) as deployment:
+    left_out = "alerts-intake,logs-aggregate"
+    with Deployment(
+        infra, folder, nodes=4, subarrays=2, patient=True, approvals=approvals, without=left_out
+    ) as deployment:
         deployment.prepare()
         deployment.worker()
         instances = [*deployment.instances, "alerts", "calibration", "logs", "mirror", "quality"]
