@@ -21,7 +21,7 @@ export function flowPage(address) {
   const devices = flow ? flowDevices(flow) : [];
   const device = rest.join("/") || devices[0];
   if (!devices.includes(device)) return html`<p>The Tango database knows no device of ${address}.</p>`;
-  follow(device);
+  (flow.page.each.length ? devices : [device]).forEach(follow);
   const link = (one) => html`<a href=${`#/flow/${name}/${one}`} aria-current=${one === device ? "page" : nothing}>${one}</a>`;
   const choice = devices.length > 1 && !flow.page.each.length
     ? html`<nav aria-label=${`Devices of ${flow.page.title}`}>${devices.map(link)}</nav>` : nothing;

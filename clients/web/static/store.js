@@ -100,12 +100,11 @@ export async function act(path, body) {
 }
 
 // Have the server follow all attributes of a device; asked again each minute, while somebody looks at it.
-let followed = "";
-let askedAt = 0;
+const followed = new Map(); // devices whose values were asked for, and when: the server forgets those that nobody asks for
 export function follow(device) {
-  if (device !== followed || performance.now() - askedAt > 60000) {
-    [followed, askedAt] = [device, performance.now()];
-    ask("follow", { device }).catch(() => { followed = ""; });
+  if (performance.now() - (followed.get(device) ?? -Infinity) > 60000) {
+    followed.set(device, performance.now());
+    ask("follow", { device }).catch(() => followed.delete(device));
   }
 }
 
