@@ -7,8 +7,10 @@ import json
 import re
 import shlex
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,8 @@ _BUSY = ("streamLagging@", "streamsLagging@")
 """Alarms that a busy machine may raise at any time; their texts have to be right all the same."""
 _AWAY = 12.0
 """Time without a broker, longer than records may be late [s]."""
+_DISK = 4 << 20
+"""Size of the small disk [bytes]."""
 NODES = 4
 SKEWED = NODES - 1
 
@@ -127,8 +131,8 @@ class Operator:
 
 
 @pytest.mark.slow
-def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(deploy: Deploy) -> None:
-    without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate"
+def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(deploy: Deploy, tmp_path: Path) -> None:
+    without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble"
     deployment = deploy(nodes=NODES, rack_size=2, without=without)
     servers = {name: deployment.server(name, ready=False) for name in (*deployment.instances, "alerts")}
     workers = [deployment.worker("0"), deployment.worker("1")]
@@ -136,7 +140,8 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(depl
     deployment.launch("nodes", "simulate", "ingest", *sends, SKEWED)
     last = ("simulate", "ingest", *sends, 1, "--first-node", SKEWED)
     node = deployment.launch("node", *last)
-    deployment.controller()
+    controller = deployment.controller()
+    logs = deployment.launch("logs-0", "logs", "aggregate")
     for name, server in servers.items():
         deployment.await_server(server, name)
     operator = Operator(deployment)
@@ -163,6 +168,34 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(depl
         operator.until(lambda _: nodes_are_unknown(deployment), "what the nodes do is not known")
         operator.follow(finding)
 
+    with operator.having("no log worker"):
+        logs.kill()
+        finding = operator.until_told("logsGone@sdp-facade")
+        operator.follow(finding)
+
+    with operator.having("dead controller"):
+        controller.kill()
+        finding = operator.until_told("controllerSilent@sdp-facade/simulated-controller")
+        assert finding.do.startswith("Restart the controller.")
+        deployment.controller()
+
+    with operator.having("dead node"):
+        node.kill()
+        finding = operator.until_told(f"streamSilent@ingest/{SKEWED:04d}")
+        assert finding.do.startswith("Look at the source of the stream")
+        node = deployment.launch("node-again", *last)
+
+    with small_disk(tmp_path) as disk:
+        if disk is not None:
+            with operator.having("full disk"):
+                archive = deployment.launch("archive", "archive", "run", disk, "--only", "heartbeats", "--every", "1s")
+                fill(disk)
+                finding = operator.until_told("archiveDiskLow@archive/0")
+                assert finding.do.endswith("or the archive a larger disk.")
+                subprocess.run(["mount", "-o", f"remount,size={10 * _DISK}", str(disk)], check=True)
+                operator.until_well()
+                assert archive.terminate() == 0
+
     with operator.having("wrong clock"):
         assert node.terminate() == 0
         node = deployment.launch("node-with-wrong-clock", *last, "--skew", f"{SKEWED}:-60")
@@ -180,8 +213,35 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(depl
         operator.until(lambda _: deployment.clock.monotonic() - begin > _AWAY, "records wait")
         deployment.broker.start()
 
+    with operator.having("broker hangs"), deployment.broker.frozen():
+        judged = operator.until(lambda one: one.state == UNKNOWN, "nothing is known")
+        assert "Start the brokers." in judged.findings[0].do
+
     wrong = wrongly_said(operator)
     assert not wrong, "\n".join(wrong)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path | None]:
+    """Have a disk of a few MB; None where nothing can be mounted, as that needs root."""
+    disk = folder / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK}", "tmpfs", str(disk)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        print(f"without a full disk: {mounted.stderr}")
+        yield None
+        return
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Write until nothing more fits."""
+    with pytest.raises(OSError, match="No space left"):
+        (disk / "of-another-program").write_bytes(bytes(_DISK + 1))
 
 
 def nodes_are_unknown(deployment: Deployment) -> bool:
@@ -200,19 +260,26 @@ _CAUSES = {
     },
     # Its simulator is started again.
     "wrong clock": {f"streamLate@ingest/{SKEWED:04d}", f"streamSilent@ingest/{SKEWED:04d}"},
+    "no log worker": {"logsGone@sdp-facade"},
+    "dead controller": {"controllerSilent@sdp-facade/simulated-controller"},
+    "dead node": {f"streamSilent@ingest/{SKEWED:04d}"},
+    "full disk": {"archiveDiskLow@archive/0", "archiveFailing@archive/0"},
     # The controller's client may connect later than those of the device servers.
     "no broker": {"controllerSilent@sdp-facade/simulated-controller"},
+    "broker hangs": {"controllerSilent@sdp-facade/simulated-controller"},
 }
 
 
 def wrongly_said(operator: Operator) -> list[str]:
     """Return what was said that was not so, in the order of time."""
     wrong = [f"{one}" for one in operator.alarms if one[1] not in _CAUSES[one[0]] and not one[1].startswith(_BUSY)]
+    silent = ("wrong clock", "dead node", "none")
+    """While the simulator of a node is started again, it sends nothing."""
     for (accident, text), time in operator.said.items():
         shown = text.partition(" -> ")[0]
         if (
             ("clock" in shown and accident != "wrong clock")
-            or (re.search("sends no records|is silent since", shown) and accident not in ("wrong clock", "none"))
+            or (re.search("sends no records|is silent since", shown) and accident not in silent)
             or ("ingest.summary lags" in shown and "device server" not in shown)
             or ("ingest.heaps lags" in shown and "workers read it" not in shown)
         ):
