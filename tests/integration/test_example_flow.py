@@ -67,6 +67,17 @@ def test_the_page_shows_the_example_as_it_is():
         assert code.strip() in (EXAMPLE / name).read_text(), f"{name}: not as in the page"
 
 
+def test_the_page_about_tests_has_tests_that_pass(installed: Path, tmp_path: Path):
+    page = (ROOT / "docs" / "how-to" / "test-a-flow.md").read_text()
+    file = tmp_path / "test_weather.py"
+    file.write_text(page.partition(f'```python title="{file.name}"\n')[2].partition("```")[0])
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "4 passed" in done.stdout
+
+
 def test_the_interface_has_it(installed: Path, tmp_path: Path):
     facade(installed, "icd", "check")
     assert "weather" in facade(installed, "--help")

@@ -22,7 +22,7 @@ REAL = re.compile(r"`tests/(?:integration|fault|clients)/|`make containers")
 """Evidence on real processes: tests elsewhere run in memory."""
 MEASUREMENT = re.compile(r"`bench --only ([\w-]+)`")
 PROOF = re.compile(r"`prove ([\w-]+)[ \w-]*`")
-AS = re.compile(r"\bas ([RTP]\d+[a-z]?)\b")
+AS = re.compile(r"\bas ([RTPB]\d+[a-z]?)\b")
 SKIPS = {"skip", "skipif", "xfail", "importorskip"}
 COUNTS = {"R": 90, "B": 10}
 PAPERS = {"T1": "abcdefghijklmnop", "P1": "abcde", "P2": "abcdefghij", "P3": "abcd", "P4": "ab"}
