@@ -397,6 +397,10 @@ class PartitionPositions:
         """Drop all partitions: they were revoked, or the transaction failed."""
         self._open = {}
 
+    def end(self, place: TopicPartition) -> int:
+        """Return the offset after the consumed records."""
+        return self._open[place].range.end
+
     def take(self, place: TopicPartition, after: int, appended: int = 0) -> None:
         """Note the offset after the consumed records, and the append time of the last one [Unix us]."""
         taken = self._open[place].range

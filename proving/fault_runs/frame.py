@@ -34,6 +34,7 @@ from facade.infra.processes import Process
 from facade.manifest import manifests
 from facade.runtime.stopping import terminable
 from proving.deployment import Deployment
+from proving.fault_runs import evidence
 from proving.fault_runs.history import build_judge
 from proving.progress import ProgressLine
 from proving.testbed import testbed
@@ -181,6 +182,8 @@ class FaultRun:
     """Consumer group of workers that `RESET` resets; also before the run begins, when it has committed nothing."""
     members: ClassVar[Sequence[str]] = ()
     """Parts that are its members."""
+    evidence: ClassVar[Sequence[str]] = ()
+    """Topics whose records are kept if a run finds something."""
     standstill: ClassVar[float] = 90.0
     """Without progress for so long, what is missing counts as lost [s]."""
 
@@ -414,6 +417,10 @@ def prove(
             run.within = math.inf if minutes is None else 60.0 * minutes
             run.is_judged = judge
             account = run.run()
+            if account.wrong and run.evidence:
+                kept = folder / f"finding-{flow}-{seed}"
+                evidence.keep(deployment.connection, bed.folder, run.evidence, kept)
+                progress.step(f"kept, as the run has findings: {kept}")
     _print(progress, f"{size.amount:,} {made.unit}, seed {seed}", run, account)
     if account.wrong:
         raise typer.Exit(1)

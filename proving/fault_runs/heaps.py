@@ -4,16 +4,19 @@ Sent: the report of the simulator. Expected: each notification in one count of i
 SdpMaster and SdpBus.
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
 from clients.terminal import BUS, MASTER, NODE
-from facade.flows.telemetry.simulator.ingest import read_report
+from facade.bus.offsets import ACCOUNTS, POSITIONS
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.infra.processes import Process
 from proving.demo.account import STREAMS, disagreements
 from proving.demo.scenario import settled_account
 from proving.demo.system import TangoSide
+from proving.fault_runs import evidence
 from proving.fault_runs.frame import (
     BROKER,
     READY_WITHIN,
@@ -27,7 +30,7 @@ from proving.fault_runs.frame import (
     process_name,
 )
 
-SUMMARIES = "ingest.summary"
+HEAPS, SUMMARIES = "ingest.heaps", "ingest.summary"
 _SIMULATOR = "simulator"
 _NAMED = ("Skipped", "Overlap", "Corrected")
 """Figures that name what is missing or was refused."""
@@ -44,6 +47,7 @@ class HeapFaultRun(FaultRun):
     faults = (*_WORKERS, *_SERVERS, BROKER, RESET)
     group, members = "aggregate", _WORKERS
     between = (1.0, 4.0)
+    evidence = (HEAPS, SUMMARIES, ACCOUNTS, POSITIONS)
     rate: ClassVar[int] = 2_000
     """Of all nodes together [heaps/s]."""
 
@@ -104,8 +108,20 @@ class HeapFaultRun(FaultRun):
             names = [stream + figure for stream in STREAMS.values() for figure in _NAMED]
             shown = self._tango.bus(*names)
             made.rows += [(name, str(shown[name].value) if name in shown else "-") for name in names]
+            made.wrong += self._causes(sent)
         made.tallies["heaps"] = Tally(sent.sent, found, lost, doubled, self._gaps.found)
         return made
+
+    def _causes(self, sent: HeapReport) -> Iterator[str]:
+        """Return what the topics say about records that are not counted."""
+        connection, seen = self.deployment.connection, dict[int, list[int]]()
+        for record in evidence.records(connection, HEAPS):
+            heap = json.loads(record.value or b"{}")
+            seen.setdefault(heap["node"], []).append(heap["seq"])
+        heaps = {int(number): node.counted for number, node in sent.nodes.items()}
+        yield from (f"{HEAPS}: not on the topic: {text}" for text in evidence.missing(seen, heaps))
+        for topic in (ACCOUNTS, SUMMARIES):
+            yield from evidence.unjoined(evidence.records(connection, topic))
 
     def _sent(self) -> int:
         return read_report(self._report).sent if self._report.exists() else 0

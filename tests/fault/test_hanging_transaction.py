@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
+from facade.bus.offsets import POSITIONS
 from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
 from facade.infra import local
@@ -49,36 +50,6 @@ def lose_last_end(deployment: Deployment, data: Path, topic: str) -> None:
     deployment.broker.kill()
     cut_last_batch(data / f"{topic}-0")
     deployment.broker.start()
-
-
-def copied(log: KafkaTransactionalLog) -> list[bytes | None]:
-    """Take what there is and commit it."""
-    try:
-        values = [value for batch in log.take(10, 0.5) for value in batch.values()]
-        if values:
-            log.commit([])
-    except Aborted as reason:
-        print(reason)  # shown by pytest when the test has failed
-        return []
-    return values
-
-
-def test_a_worker_goes_on_when_the_end_of_its_transaction_is_lost(
-    deploy: Callable[..., Deployment], infra: local.Endpoints
-) -> None:
-    """The end of the last transaction on `positions` is lost, so they cannot be read to their end any more."""
-    deployment = deploy(nodes=1, prepare=False)
-    deployment.create_topics()
-    settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
-    log = KafkaTransactionalLog(Connection(settings), SOURCE, group="marks", slot="0", health=BusHealth())
-    deployment.send(Record(topic=SOURCE, key=b"0", value=b"first", partition=0))
-    assert until(lambda: copied(log), "the first record") == [b"first"]
-    positions, data = deployment.topic("positions"), infra.state_dir / "kafka" / "data"
-    until(lambda: last_offset(deployment.bootstrap, positions, 0) >= 2, "the position, and the end behind it")
-    lose_last_end(deployment, data, positions)
-    deployment.send(Record(topic=SOURCE, key=b"0", value=b"second", partition=0))
-    assert until(lambda: copied(log), "the second record") == [b"second"]
-    log.close()
 
 
 def test_a_given_up_transaction_that_stayed_open_is_not_committed_with_the_next_one(
@@ -130,14 +101,15 @@ class KilledAtCommit:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
+@pytest.mark.parametrize("lost", [RESULT, POSITIONS])
 @pytest.mark.parametrize("is_commit", [False, True], ids=["aborted", "committed"])
 def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
-    deploy: Callable[..., Deployment], infra: local.Endpoints, is_commit: bool
+    deploy: Callable[..., Deployment], infra: local.Endpoints, is_commit: bool, lost: str
 ) -> None:
-    """The broker loses the end on the topic of the results, together with the worker: each result is there once."""
+    """The broker loses the end on the topic of results or positions, and the worker goes: each result is there once."""
     deployment = deploy(nodes=1, prepare=False)
     deployment.create_topics()
-    settings, result = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix), deployment.topic(RESULT)
+    settings, cut = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix), deployment.topic(lost)
 
     def start() -> KafkaTransactionalLog:
         about = {"group": "ends", "slot": "0", "health": BusHealth(), "outputs": [RESULT]}
@@ -165,8 +137,9 @@ def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
     if not is_commit:  # as the coordinator does when the transaction takes too long
         name = f"{deployment.prefix}ends-0"
         Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": name}).init_transactions()
-    until(lambda: last_offset(deployment.bootstrap, result, 0) >= 4, "two transactions, and the ends behind them")
-    lose_last_end(deployment, infra.state_dir / "kafka" / "data", result)
+    after = {RESULT: 4, POSITIONS: 6}[lost]  # each transaction also writes its number to `positions`
+    until(lambda: last_offset(deployment.bootstrap, cut, 0) >= after, "two transactions, and the ends behind them")
+    lose_last_end(deployment, infra.state_dir / "kafka" / "data", cut)
     log = start()
     deployment.send(Record(topic=SOURCE, key=b"0", value=b"third", partition=0))
     taken: list[bytes | None] = []

@@ -6,7 +6,7 @@ offsets. Law: each record is counted once, or is named by offsets.
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -150,15 +150,15 @@ class World:
         # An open transaction of the same producer ends it as well, and may be aborted.
         mine = [one for one in self.broker.transactions.values() if one.producer == author.producer]
         is_open = any(one.state == "ongoing" and output in one.partitions for one in mine)
-        self.may_name |= output[0] == POSITIONS or is_open
+        self.may_name |= is_open
         self._note("broker", f"loses the end by {'commit' if partition.entries[-1].mark else 'abort'} on {output}")
         partition.cut(partition.end - 1)
         for link in list(self.network.links):
             link.drop()
         self.broker.tell(output[0])
 
-    def lose_ends(self) -> None:
-        for output in OUTPUTS[:-1]:
+    def lose_ends(self, outputs: Sequence[tuple[str, int]] = OUTPUTS[:-1]) -> None:
+        for output in outputs:
             self.lose_end(output)
 
     def kill_at(self, slot: str, request: str, after: bool) -> None:
@@ -306,11 +306,14 @@ LOST = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("on", [OUTPUTS[:-1], OUTPUTS[-1:], OUTPUTS], ids=["results", "positions", "all"])
 @pytest.mark.parametrize("case", LOST)
-def test_a_transaction_whose_end_a_broker_lost_ends_as_its_coordinator_decided(case: str) -> None:
-    """On each output the next process of the slot finds it by its header, and knows the outcome from `positions`."""
+def test_a_transaction_whose_end_a_broker_lost_ends_as_its_coordinator_decided(
+    case: str, on: Sequence[tuple[str, int]]
+) -> None:
+    """The next process finds it by its header, and knows the outcome from where the end is not lost."""
     accidents, is_commit = LOST[case]
-    world = walk([*BEFORE, *accidents])
+    world = walk([*BEFORE, *((name, on) if name == "lose_ends" else (name, *rest) for name, *rest in accidents)])
     assert wrong(world) == []
     lost = {line.partition("loses the end by ")[2].split()[0] for line in world.lines if "loses the end" in line}
     assert ("abort" not in lost) is is_commit
@@ -327,17 +330,25 @@ class _Alike(dict[str, int]):
         return max(self.values(), default=default)
 
 
-def _commit_all(self: TransactionalProducer) -> dict[str, int]:
+def _commit_all(self: TransactionalProducer, *_: Any) -> dict[str, int]:
     return _Alike(any=1 << 60)
 
 
-def _abort_all(self: TransactionalProducer) -> dict[str, int]:
+def _abort_all(self: TransactionalProducer, *_: Any) -> dict[str, int]:
     return {}
 
 
-def _one_run(self: TransactionalProducer) -> dict[str, int]:
+def _one_run(self: TransactionalProducer, left: Any) -> dict[str, int]:
     """Compare numbers, whatever the run."""
-    return _Alike(_find_committed(self))
+    return _Alike(_find_committed(self, left))
+
+
+def _always(self: TransactionalProducer, *_: Any) -> bool:
+    return True
+
+
+def _never(self: TransactionalProducer, *_: Any) -> bool:
+    return False
 
 
 def _newest_run(self: TransactionalProducer) -> WorkerPosition:
@@ -381,6 +392,13 @@ MUTANTS = {
     "what was aborted is aborted": (TransactionalProducer, "_find_committed", _commit_all, KILLED),
     "what was committed is committed": (
         TransactionalProducer, "_find_committed", _abort_all, LOST["killed after it asked for the end"][0],
+    ),
+    "an abort that positions have lost is found on the outputs": (
+        TransactionalProducer, "_is_committed_elsewhere", _always, [*KILLED[:-1], ("lose_end", OUTPUTS[-1])],
+    ),
+    "a commit that positions have lost is found on the outputs": (
+        TransactionalProducer, "_is_committed_elsewhere", _never,
+        [("kill_at", "0", "EndTxn", True), *MORE, ("run", 0.4), ("lose_end", OUTPUTS[-1])],
     ),
     "each producer has a run": (
         TransactionalProducer, "_find_committed", _one_run, LOST["killed in its first transaction"][0],

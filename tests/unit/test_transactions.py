@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from facade.bus.kafka import connection
+from facade.bus.kafka import connection, transactions
 from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
@@ -248,11 +248,15 @@ def test_offsets_behind_which_nothing_is_delivered_are_no_lag(
     log, place = slot(clock, BusHealth()), ("ingest.heaps", 0)
     monkeypatch.setattr(Client, "get_watermark_offsets", lambda *_, cached: (0, 1010), raising=False)
     monkeypatch.setattr(log, "_watch", SimpleNamespace(step=lambda _: {}))
+    monkeypatch.setattr(transactions, "read_range", lambda *_, **__: iter(()))
     log._must_rewind = False
     log._positions.begin({}, {place: PartitionFacts("a", 0, 1010)})
-    last = Message(topic="t.ingest.heaps", partition=0, offset=8, value=b"heap", timestamp=(1, 1))
+    one, last = (
+        Message(topic="t.ingest.heaps", partition=0, offset=offset, value=b"heap", timestamp=(1, 1))
+        for offset in (8, 9)
+    )
     end = Message(topic="t.ingest.heaps", partition=0, offset=1010, error=KafkaError(KafkaError._PARTITION_EOF))
-    Client.script = [([last], False), ([end, last], False)]  # type: ignore[list-item]
+    Client.script = [([one], False), ([end, last], False)]  # type: ignore[list-item]
 
     def waiting() -> tuple[int, int]:
         log.take(10, 0.0)

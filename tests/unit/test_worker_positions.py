@@ -2,12 +2,14 @@
 
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
 from facade.bus.kafka import transactions
 from facade.bus.kafka.client_settings import settings_of
+from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.bus.offsets import (
     POSITIONS,
     CountedOffsets,
@@ -20,7 +22,7 @@ from facade.bus.offsets import (
     begin,
     newest,
 )
-from facade.bus.port import Aborted, Record
+from facade.bus.port import Aborted, PartitionBatch, Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.overview.views import BusView
@@ -495,3 +497,44 @@ def test_a_worker_learns_that_the_log_is_not_as_it_was():
     with pytest.raises(Aborted, match="where to go on is asked again"):
         transactions.KafkaTransactionalLog._on_event(log, SimpleNamespace(error=lambda: error))
     assert log._must_rewind
+
+
+@pytest.mark.parametrize("left_out", [slice(0, 1), slice(2, 4), slice(None), slice(4, 5)], ids=str)
+def test_records_that_the_client_leaves_out_are_taken_again(left_out: slice) -> None:
+    """A defect of the client, wherever in a batch, costs a repetition and no record; the account tells it."""
+    site = Site()
+    site.send(0, 5)
+    log = MemoryTransactionalLog(site.broker, HEAPS, group="aggregate")
+    consume, faults = log._consumer.consume, [left_out]
+
+    def consume_some(limit: int, timeout: float) -> list[Any]:
+        found = consume(limit, timeout)
+        records = [one for one in found if one.error() is None]
+        gone = records[faults.pop()] if faults and len(records) == 5 else []
+        return [one for one in found if one not in gone]
+
+    log._consumer.consume = consume_some
+    told, batches = "", list[PartitionBatch]()
+    while not told:
+        try:
+            log.take(10, 0.0)
+        except Aborted as reason:
+            told = str(reason)
+    assert "a defect of Kafka's client" in told
+    while not batches:
+        batches += log.take(10, 0.0)
+    assert [(one.first_offset, one.last_offset) for one in batches] == [(0, 4)]
+    assert "were not delivered" in log.ranges()[HEAPS, 0].note
+
+
+def test_offsets_of_transactions_are_no_records_that_the_client_leaves_out() -> None:
+    site = Site()
+    redrive = KafkaTransactionWriter(site.broker.connection(), "redrive")
+    for _ in range(3):
+        redrive.write([Record(topic=HEAPS, key=b"0", value=b"")])
+    place = HEAPS, site.broker.model.place_of(HEAPS, b"0")
+    log, values = MemoryTransactionalLog(site.broker, HEAPS, group="aggregate"), list[bytes | None]()
+    while len(values) < 3:
+        values += [value for batch in log.take(10, 0.0) for value in batch.values()]
+    log.take(10, 0.0)
+    assert (log.ranges()[place].end, log.ranges()[place].note) == (6, "")

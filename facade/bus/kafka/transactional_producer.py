@@ -13,13 +13,16 @@ producer changes the epoch.
 
 A killed broker may keep a transaction open on a partition although its coordinator knows its end. The next commit or
 abort marker of the same producer on that partition ends it as well, whichever it is. So a new producer first ends what
-is open, as the coordinator decided, before its first transaction (`_settle`):
+is open, as it ended elsewhere, before its first transaction (`_settle`):
 
 1. Each record of a transaction has the header `TRANSACTION`: slot, run (one for each producer) and a number. The
    transaction also writes run and number to `positions`, under the slot's name. Only a commit makes them visible there.
 2. On partitions whose last stable offset is before their end, the producer looks for the newest record of its slot.
 3. If `positions` has this run with this number or a later one, the transaction was committed: the producer commits a
    mark, a tombstone without effect, on the partition. Otherwise it did not take place: the producer aborts a mark.
+4. If `positions` itself has lost the end, the outputs decide: whether readers of committed records get the records of
+   the transaction. If its end is lost everywhere, it is committed, as nearly all are: then results and position agree
+   in any case.
 
 A producer begins no transaction after one that failed. So of each run, at most the last transaction was not committed.
 A broker may also lose an old end, if it is the last record of a partition, so the former runs stay on `positions`.
@@ -29,10 +32,12 @@ import logging
 import math
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from confluent_kafka import (
@@ -66,9 +71,27 @@ new client."""
 
 _MOST_RUNS = 1000
 """Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
+_NEAR = 60.0
+"""The records of a transaction are appended within this time of each other [s]."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
 """A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
 from `IDLE` at random, and logs no such close."""
+
+
+class _Open(NamedTuple):
+    """The newest transaction of the slot on a partition on which a transaction is open."""
+
+    run: str
+    number: int
+    time: float
+    """Of its newest record [Unix s]."""
+    is_surely_open: bool
+    """Whether the last stable offset is its record's: otherwise only another slot's transaction may be open."""
+
+
+def _said(record: Record) -> str:
+    """Return the transaction of a record: slot, run and number."""
+    return dict(record.headers).get(TRANSACTION, b"").decode(errors="replace")
 
 
 class TransactionalProducer:
@@ -88,7 +111,7 @@ class TransactionalProducer:
         self, connection: Connection, name: str, health: BusHealth, *, outputs: Iterable[str] = (), **settings: Any
     ) -> None:
         self._connection, self._name, self._health = connection, name, health
-        self._outputs = [topic for topic in outputs if topic != POSITIONS]
+        self._outputs = sorted({*outputs} - {POSITIONS})
         self._settings = settings
         self._slot = connection.name(name)
         self._number = self._new_run()
@@ -164,17 +187,17 @@ class TransactionalProducer:
         return producer
 
     def _settle(self, producer: ProducerCore, member: Consumer) -> None:
-        """End what a broker has kept open of this slot, as the coordinator decided; see the top of this module."""
+        """End what a broker has kept open of this slot, as it ended elsewhere; see the top of this module."""
         try:
             left = self._find_open(member)
-            known = self._find_committed() if left else {}
+            known = self._find_committed(left) if left else {}
         except BusError as error:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, str(error))) from error
         for is_commit in (False, True):
             marks = [
                 Record(topic=topic, key=b"mark", value=None, partition=partition)
-                for (topic, partition), (run, number) in left.items()
-                if (number <= known.get(run, 0)) == is_commit
+                for (topic, partition), one in left.items()
+                if (one.number <= known.get(one.run, 0)) == is_commit
             ]
             if marks:
                 where = ", ".join(f"{one.topic}, partition {one.partition}" for one in marks)
@@ -182,48 +205,70 @@ class TransactionalProducer:
                 _log.warning("transaction of %s is open although it has ended: it is %s on %s", self._name, end, where)
                 self._end(producer, marks, is_commit=is_commit)
 
-    def _find_open(self, member: Consumer) -> dict[port.TopicPartition, tuple[str, int]]:
-        """Return run and number of the slot's newest record where a transaction is open at it, by partition."""
-        begin, found = f"{self._slot} ", dict[port.TopicPartition, tuple[int, str, int]]()
-        for topic, ranges in open_ranges(self._connection, member, self._outputs).items():
+    def _find_open(self, member: Consumer) -> dict[port.TopicPartition, _Open]:
+        """Return the slot's newest transaction on each partition on which it may be open."""
+        begin, found = f"{self._slot} ", dict[port.TopicPartition, tuple[set[int], Record]]()
+        topics = [*self._outputs, POSITIONS] if self._outputs else []
+        for topic, ranges in open_ranges(self._connection, member, topics).items():
             try:
                 for record in read_range(self._connection, topic, ranges, committed=False, health=self._health):
-                    said = dict(record.headers).get(TRANSACTION, b"").decode(errors="replace")
-                    if said.startswith(begin):
-                        run, _, number = said.removeprefix(begin).partition(" ")
-                        number = number if number.isdecimal() else "0"
-                        found[topic, record.partition] = record.offset, run, int(number)
+                    if _said(record).startswith(begin):
+                        offsets, _ = found.get((topic, record.partition), (set[int](), record))
+                        offsets.add(record.offset)
+                        found[topic, record.partition] = offsets, record
             except BusError as error:
                 if not lacks_right(error):
                     raise
                 self._connection.note(self._health, f"open transactions of {self._name} are not ended: {error}")
-        stable = open_ranges(self._connection, member, self._outputs) if found else {}
-        return {
-            (topic, partition): (run, number)
-            for (topic, partition), (offset, run, number) in found.items()
-            if stable.get(topic, {}).get(partition, (math.inf,))[0] <= offset  # otherwise its end has come meanwhile
-        }
+        stable = open_ranges(self._connection, member, topics) if found else {}
+        left = {}
+        for (topic, partition), (offsets, last) in found.items():
+            at = stable.get(topic, {}).get(partition, (math.inf,))[0]
+            if at <= last.offset:  # otherwise its end has come meanwhile
+                run, _, number = _said(last).removeprefix(begin).partition(" ")
+                number = number if number.isdecimal() else "0"
+                left[topic, partition] = _Open(run, int(number), last.timestamp_us / 1e6, at in offsets)
+        return left
 
-    def _find_committed(self) -> dict[str, int]:
+    def _find_committed(self, left: Mapping[port.TopicPartition, _Open]) -> dict[str, int]:
         """Return the number of the newest committed transaction of the slot's runs."""
         ranges = find_range(self._connection, POSITIONS, within=timeouts.STEP)
-        records = read_range(self._connection, POSITIONS, ranges, whole=True, within=timeouts.STEP)
-        return {one.log: one.next for one in newest(records, self._slot)[0].values()}
+        open_here = [one for (topic, _), one in left.items() if topic == POSITIONS and one.is_surely_open]
+        records = read_range(self._connection, POSITIONS, ranges, whole=not open_here, within=timeouts.STEP)
+        known = {one.log: one.next for one in newest(records, self._slot)[0].values()}
+        return known | {one.run: one.number for one in open_here if self._is_committed_elsewhere(one, left)}
+
+    def _is_committed_elsewhere(self, one: _Open, left: Mapping[port.TopicPartition, _Open]) -> bool:
+        """Return whether a transaction that is open on `positions` was committed on the outputs."""
+        said = f"{self._slot} {one.run} {one.number}"
+        for topic in self._outputs:
+            begin, after = (
+                find_range(self._connection, topic, since=one.time + by, within=timeouts.STEP) for by in (-_NEAR, _NEAR)
+            )
+            for partition, (first, end) in begin.items():
+                if (here := left.get((topic, partition))) is not None and here.is_surely_open:
+                    continue
+                near = {partition: (first, after.get(partition, (end,))[0])}
+                read = partial(read_range, self._connection, topic, near, within=timeouts.STEP)
+                if any(_said(record) == said for record in read(committed=False)):
+                    return any(_said(record) == said for record in read(whole=True))
+        return True
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
         """Commit or abort marks, and with them what is open on their partitions."""
         try:
-            producer.client.begin_transaction()
-            for record in marks:
-                producer.produce(record, waits=True, partition=record.partition)
-            if is_commit:
-                producer.client.commit_transaction(timeouts.STEP)
-                return
-            # A partition that refuses the mark, such as one of a deleted topic, has no open transaction: only silence
-            # counts.
-            if silent := producer.client.flush(timeouts.STEP):
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
-            producer.client.abort_transaction(timeouts.STEP)
+            with self._watched():
+                producer.client.begin_transaction()
+                for record in marks:
+                    producer.produce(record, waits=True, partition=record.partition)
+                if is_commit:
+                    producer.client.commit_transaction(timeouts.STEP)
+                    return
+                # A partition that refuses the mark, such as one of a deleted topic, has no open transaction: only
+                # silence counts.
+                if silent := producer.client.flush(timeouts.STEP):
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{silent} partitions do not answer"))
+                producer.client.abort_transaction(timeouts.STEP)
         except KafkaException:
             self._producer = None
             raise
@@ -251,15 +296,21 @@ class TransactionalProducer:
     def _transact(
         self, producer: ProducerCore, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer
     ) -> None:
+        with self._watched():
+            producer.client.begin_transaction()
+            for record in self._numbered(records):
+                on_delivery = self._on_delivery if record.topic == ACCOUNTS else None
+                producer.produce(record, on_delivery, waits=True, partition=record.partition)
+            if places:
+                metadata = member.consumer_group_metadata()
+                producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
+            producer.client.commit_transaction(timeouts.STEP)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Let this producer begin no further transaction if this one may have lost a connection without a log line."""
         began = self._connection.clock.monotonic()
-        producer.client.begin_transaction()
-        for record in self._numbered(records):
-            on_delivery = self._on_delivery if record.topic == ACCOUNTS else None
-            producer.produce(record, on_delivery, waits=True, partition=record.partition)
-        if places:
-            metadata = member.consumer_group_metadata()
-            producer.client.send_offsets_to_transaction(list(places), metadata, timeouts.STEP)
-        producer.client.commit_transaction(timeouts.STEP)
+        yield
         if self._connection.clock.monotonic() - began >= _MAY_HAVE_CLOSED:
             self._link.was_lost = True
 
@@ -268,11 +319,11 @@ class TransactionalProducer:
         self._unanswered_since = math.inf
 
     def end_again(self, member: Consumer) -> None:
-        """End the transactions of this slot again, if the brokers have returned no positions for `timeouts.HANGING`.
+        """End the group's part of this slot's transactions again, if no positions came for `timeouts.HANGING`.
 
-        A killed broker may keep a transaction open whose coordinator knows its end. Then `positions`, or the answer of
-        the group, wait for that end for ever. The next end marker of the same producer ends it as well.
-        ``tests/fault/test_hanging_transaction.py`` makes such a broker.
+        A killed broker may have lost the end of a transaction on the group's offsets. Then the group's answer waits for
+        that end for ever. The next end marker of the same producer ends it as well, and it may be a commit: nothing
+        trusts these offsets.
         """
         now = self._connection.clock.monotonic()
         self._unanswered_since = min(self._unanswered_since, now)
@@ -280,15 +331,15 @@ class TransactionalProducer:
             return
         self._unanswered_since = now
         _log.warning(
-            "no answer where %s goes on for %g s; its transactions are ended again", self._name, timeouts.HANGING
+            "no answer where %s goes on for %g s; its group's offsets are ended again", self._name, timeouts.HANGING
         )
         try:
             place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
             client = self._producer.client
-            client.begin_transaction()  # without a number: what it ends has the newest one
-            client.produce(place.topic, key=b"mark", partition=0)
-            client.send_offsets_to_transaction([place], member.consumer_group_metadata(), timeouts.STEP)
-            client.commit_transaction(timeouts.STEP)
+            with self._watched():
+                client.begin_transaction()
+                client.send_offsets_to_transaction([place], member.consumer_group_metadata(), timeouts.STEP)
+                client.commit_transaction(timeouts.STEP)
         except KafkaException as error:
             self._producer = None
             self._connection.note(self._health, f"transactions of {self._name} cannot be ended again: {error.args[0]}")

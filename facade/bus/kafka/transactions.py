@@ -192,6 +192,8 @@ class KafkaTransactionalLog:
         self._group_name = group
         self._positions = PartitionPositions(group, slot)
         self._watch = KafkaTopicWatch(connection)
+        self._misread: dict[port.TopicPartition, str] = {}
+        """What the client has left out or delivered again, for the next account of the partition."""
         self._shapes: dict[str, int] = {}
         """Number of partitions of each topic, as last reported."""
         self._fetched_at = 0.0
@@ -210,10 +212,43 @@ class KafkaTransactionalLog:
         self._look_at_topics()
         events: list[Message] = []
         parts = by_partition(messages, events.append)
-        self._on_events(events)
-        return [self._batch(part) for part in parts]
+        batches = [self._batch(part) for part in parts]
+        self._on_events(events)  # after the records: an end of a partition may be behind them
+        return batches
+
+    def _require_whole(self, messages: list[Message]) -> None:
+        """Begin again if the client has left out a record before one of these, or delivers one again."""
+        place = (self._connection.name(messages[0].topic()), messages[0].partition())
+        begin, first, end = self._positions.end(place), messages[0].offset(), messages[-1].offset() + 1
+        if first < begin:
+            self._begin_again(place, f"offset {first} came again, expected {begin} or later")
+        if end - begin > len(messages):
+            self._require_empty(place, begin, end, set(map(Message.offset, messages)))
+
+    def _require_empty(self, place: port.TopicPartition, begin: int, end: int, taken: Collection[int] = ()) -> None:
+        """Begin again if a second reader gets records that this client has left out.
+
+        Ends of transactions and aborted records have offsets, and are never delivered. Topics of workers have few of
+        them: those of a redrive, or of a source that writes in transactions.
+        """
+        try:
+            records = read_range(self._connection, place[0], {place[1]: (begin, end)}, within=timeouts.STEP)
+            skipped = [record.offset for record in records if record.offset not in taken]
+        except BusError as error:
+            self._must_rewind = True
+            raise Aborted(f"it is not known yet if the client has left out records: {error}") from error
+        if skipped:
+            self._begin_again(place, f"{len(skipped)} records from offset {skipped[0]} on were not delivered")
+
+    def _begin_again(self, place: port.TopicPartition, what: str) -> NoReturn:
+        self._must_rewind = True
+        text = f"{place[0]}, partition {place[1]}: {what}: a defect of Kafka's client"
+        self._connection.note(self._health, text)
+        self._misread[place] = f"{text}; the records since the last transaction were taken again"
+        raise Aborted(f"{text}; the records since the last transaction are taken again")
 
     def _batch(self, messages: list[Message]) -> KafkaPartitionBatch:
+        self._require_whole(messages)
         newest = self._high_watermark(messages[0].topic(), messages[0].partition())
         batch = KafkaPartitionBatch(self._connection, messages, newest)
         self._positions.take((batch.topic, batch.partition), batch.last_offset + 1, batch.appended[1])
@@ -321,6 +356,8 @@ class KafkaTransactionalLog:
         facts, records = describe_partitions(self._connection, self._watch, committed, self._health)
         own, troubles = newest(records, self._group_name)
         troubles += self._positions.begin(own, facts)
+        for place in self._misread.keys() & self._positions.ranges.keys():
+            self._positions.ranges[place].note = self._misread.pop(place)
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         self._fetched_at = self._connection.clock.monotonic()
@@ -401,8 +438,11 @@ class KafkaTransactionalLog:
     def _on_event(self, event: Message) -> None:
         error = event.error()
         if error.code() == KafkaError._PARTITION_EOF:
-            if not self._must_rewind:  # otherwise the records before the end are not used
-                self._positions.reach((self._connection.name(event.topic()), event.partition()), event.offset())
+            place, end = (self._connection.name(event.topic()), event.partition()), event.offset()
+            if not self._must_rewind and place in self._positions.ranges:  # otherwise the records before are not used
+                if end > self._positions.end(place):
+                    self._require_empty(place, self._positions.end(place), end)
+                self._positions.reach(place, end)
             return
         if _is_final(error):
             self._on_fenced(error)
