@@ -13,6 +13,7 @@ import msgspec
 
 from facade import tracing
 from facade.bus.port import GroupMember, Record, Writer
+from facade.bus.signatures import UNSIGNED, Signatures
 from facade.clock import Clock
 from facade.controller.api import Controller, Rejected
 from facade.controller.call import Call, Device
@@ -307,6 +308,8 @@ class CommandLoop:
         Device class, or executor, of the devices for orders.
     wait
         Wait function for handlers; a test works meanwhile.
+    signatures
+        By which states and acknowledgements are checked.
     """
 
     def __init__(
@@ -321,6 +324,7 @@ class CommandLoop:
         clock: Clock,
         wait: Wait = threading.Event.wait,
         ordered: Mapping[str, str] = {},
+        signatures: Signatures = UNSIGNED,
     ) -> None:
         by_class = controller.commands(icd)
         self._commands = {device: by_class[name] for device, name in devices.items()}
@@ -329,7 +333,7 @@ class CommandLoop:
         self._member = member
         self._clock = clock
         known = {**devices, **ordered}
-        self._states = DeviceStates(icd, known)
+        self._states = DeviceStates(icd, known, signatures)
         self._tracker = Tracker(known, keep=_REMEMBERED // max(len(known), 1), acks=0, with_commands=False)
         self._outbox = Outbox(
             self._name,
@@ -340,7 +344,12 @@ class CommandLoop:
             wait=wait,
         )
         self._history = CommandHistory(
-            open_reader, self._tracker, self._states, self._outbox.reported_states, component=self._name
+            open_reader,
+            self._tracker,
+            self._states,
+            self._outbox.reported_states,
+            component=self._name,
+            signatures=signatures,
         )
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
         self._ownership = Ownership(member, self._tracker, clock=clock)
