@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     replay: bool = False
     """Whether this deployment shows the replay of an archive: it takes its time from the replay, and no commands."""
     controller_keys: tuple[ControllerKey, ...] = ()
-    """Keys of controllers, each with devices, key, since and until. Only settings files have them."""
+    """Keys by which controllers sign; without one for a device, nothing proves which controller wrote about it."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 

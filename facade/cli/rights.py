@@ -11,7 +11,6 @@ from facade.bus import rights
 from facade.bus.kafka.access import create_acls, create_users, delete_acls, read_acls
 from facade.bus.kafka.connection import Connection
 from facade.bus.rights import Acl
-from facade.bus.signatures import signed_topics
 from facade.config import Settings, load_settings
 from facade.console import ERR, OUT, table, wide
 from facade.errors import ConfigError
@@ -107,7 +106,7 @@ def check(group: OwnGroups = None) -> None:
 
     Example: SDP_FACADE_CONFIG=admin.toml sdp-facade rights check --group controller=vis-receive
     """
-    icd, settings, wanted = _planned(group)
+    _, settings, wanted = _planned(group)
     found = read_acls(Connection(settings))
     lacking, others = rights.missing(wanted, found), rights.surplus(wanted, found)
     for one in lacking:
@@ -117,9 +116,6 @@ def check(group: OwnGroups = None) -> None:
     if lacking or others:
         raise typer.Exit(1)
     OUT.print(f"{len(wanted)} rights are as the ICD says, and there are no others")
-    if not settings.controller_keys:
-        names = ", ".join(signed_topics(icd))
-        OUT.print(f"{names}: no controller_keys in these settings, so nothing proves which controller wrote a record")
 
 
 def _planned(group: list[str] | None) -> tuple[Icd, Settings, list[Acl]]:
