@@ -344,12 +344,7 @@ class CommandLoop:
             wait=wait,
         )
         self._history = CommandHistory(
-            open_reader,
-            self._tracker,
-            self._states,
-            self._outbox.reported_states,
-            component=self._name,
-            signatures=signatures,
+            open_reader, self._tracker, self._states, self._outbox.reported_states, component=self._name
         )
         self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
         self._ownership = Ownership(member, self._tracker, clock=clock)

@@ -4,7 +4,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import Reader, Record
-from facade.bus.signatures import UNSIGNED, Signatures
 from facade.codec.plausible import wrong_key
 from facade.controller.outbox import ReportedStates
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
@@ -88,9 +87,8 @@ class CommandHistory:
         reported: ReportedStates,
         *,
         component: str,
-        signatures: Signatures = UNSIGNED,
     ) -> None:
-        self._open_reader, self._signatures = open_reader, signatures
+        self._open_reader = open_reader
         self._tracker = tracker
         self._states = states
         self._component = component
@@ -127,7 +125,7 @@ class CommandHistory:
                 self._take_state(record)
 
     def _take_state(self, record: Record) -> None:
-        if self._signatures.refusal(record) is not None:
+        if self._states.signatures.refusal(record) is not None:
             # Of a key, the topic will only keep this record, which no reader takes.
             self._overwritten += self._reported.hidden_by(record.key)
             return
@@ -149,7 +147,7 @@ class CommandHistory:
         ack = decode_ack(record.value)
         if not isinstance(ack, AckMessage) or wrong_key(record.key, ack.device, "$.device") or ack.withdrawer:
             return
-        if self._signatures.refusal(record) is not None:
+        if self._states.signatures.refusal(record) is not None:
             return
         self._tracker.fold_ack(ack, 0.0)
         self.parent_orders.fold(ack)

@@ -154,9 +154,8 @@ def traced() -> Node:
 
 def signed(icd: Icd) -> Node:
     """Return the trait of messages whose records may be signed."""
-    *others, last = signed_topics(icd)
     what = (
-        f"Only on {', '.join(others)} and {last}, if the deployment has a key for the device: the HMAC-SHA256 of the"
+        f"Only on {', '.join(signed_topics(icd))}, if the deployment has a key for the device: the HMAC-SHA256 of the"
         " topic without its prefix, a line feed, the key of the record, a line feed, and its value, in lower-case"
         " hexadecimal digits; see docs/how-to/controller-in-another-language.md."
     )

@@ -94,8 +94,7 @@ class Server:
         self.sink, self.limits = sink, limits
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
-        self.signatures = Signatures(settings.controller_keys, signed_topics(icd))
-        self.states = DeviceStates(icd, self.classes, self.signatures)
+        self.states = DeviceStates(icd, self.classes, Signatures(settings.controller_keys, signed_topics(icd)))
         self.flows: list[Flow] = []
         self.views: list[View] = []
         self.effects: Effects | None = None

@@ -68,7 +68,7 @@ class DeviceStates(Flow):
     topic = TOPIC
 
     def __init__(self, icd: Icd, devices: Mapping[str, str], signatures: Signatures = UNSIGNED) -> None:
-        self._icd, self._signatures = icd, signatures
+        self._icd, self.signatures = icd, signatures
         self._newest: dict[bytes | None, int] = {}
         """Time of the newest signed record [Unix us], by its key."""
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
@@ -119,8 +119,8 @@ class DeviceStates(Flow):
         key = f"{message.device}/{message.attribute}"
         if why := wrong_key(record.key, key, "$.attribute") or wrong_unit(message.time, record.timestamp_us, "$.time"):
             return why
-        if self._signatures.covers(record):
-            if why := self._signatures.refusal(record):
+        if self.signatures.covers(record):
+            if why := self.signatures.refusal(record):
                 return why
             if message.time < self._newest.get(record.key, 0):
                 return LATE

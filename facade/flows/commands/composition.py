@@ -220,7 +220,7 @@ def compose(server: Server) -> None:
     server.flows += [
         states,
         DeviceSettings(states),
-        *flows(tracker, states, refusals, admission, clock, holds=bool(approvals), signatures=server.signatures),
+        *flows(tracker, states, refusals, admission, clock, holds=bool(approvals)),
     ]
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():

@@ -119,7 +119,6 @@ def flows(
     clock: Clock,
     *,
     holds: bool,
-    signatures: Signatures = UNSIGNED,
 ) -> list[_LogFlow[Any]]:
     """Make the flows of the command path; `holds`: commands may wait for a second person."""
 
@@ -147,8 +146,8 @@ def flows(
 
     return [
         _LogFlow(COMMANDS, decode_command, command),
-        _LogFlow(ORDERS, decode_command, admission.fold, signatures),
-        _LogFlow(ACKS, decode_ack, ack, signatures),
+        _LogFlow(ORDERS, decode_command, admission.fold, states.signatures),
+        _LogFlow(ACKS, decode_ack, ack, states.signatures),
         _LogFlow(REFUSALS, decode_refusal, refusals.fold),
         *([_LogFlow[CommandMessage | AckMessage](HELD_COMMANDS, decode_held, held)] if holds else ()),
     ]
