@@ -7,8 +7,9 @@ of every ``repr``.
 import os
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -54,6 +55,25 @@ MOST_SUBARRAYS = 16
 """Number of subarrays of an SKA telescope."""
 
 
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
+class ControllerKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key by which controllers of some devices sign their records; see `facade.bus.signatures`."""
+
+    devices: str
+    """Name of a device, or a pattern with ``*``."""
+    key: Annotated[str, msgspec.Meta(min_length=32)]
+    since: Moment = datetime.min.replace(tzinfo=UTC)
+    until: Moment = datetime.max.replace(tzinfo=UTC)
+    """First and last time at which it is valid."""
+
+    def __repr__(self) -> str:
+        return f"ControllerKey(devices={self.devices!r}, key=<hidden>, since={self.since}, until={self.until})"
+
+    __str__ = __repr__
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one deployment."""
 
@@ -95,6 +115,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether device servers write what their attributes show to the topic history, for the archive."""
     replay: bool = False
     """Whether this deployment shows the replay of an archive: it takes its time from the replay, and no commands."""
+    controller_keys: tuple[ControllerKey, ...] = ()
+    """Keys by which controllers sign; without one for a device, nothing proves which controller wrote about it."""
     kafka: dict[str, str] = {}
     """Further librdkafka settings by their own names (security.protocol, sasl.password ...)."""
 

@@ -16,6 +16,7 @@ from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
+from facade.bus.signatures import SIGNATURE
 from facade.clock import SystemClock
 from facade.config import Settings, load_settings
 from facade.console import OUT, SINCE, AsJson, Since, moment, table, wide
@@ -87,7 +88,7 @@ def audited(begin: float) -> dict[AuditEntry, str]:
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:
     """Return the functions that make the entries of records, by topic, of all flows and for dead letters."""
     of_flows = {topic: load(one) for manifest in manifests() for topic, one in manifest.audit.items()}
-    return {**of_flows, dead_letters.TOPIC: redriven_entry}
+    return {**of_flows, dead_letters.TOPIC: dead_letter_entry}
 
 
 def rests_on(topic: Topic, settings: Settings, entry: AuditEntry) -> str:
@@ -100,10 +101,16 @@ def rests_on(topic: Topic, settings: Settings, entry: AuditEntry) -> str:
     return f"{logins}; the operator's name is the caller's word" if entry.operator else logins
 
 
-def redriven_entry(record: Record) -> AuditEntry | None:
-    """Return the entry of a dead letter that was put back; None: the record is another one."""
+def dead_letter_entry(record: Record) -> AuditEntry | None:
+    """Return the entry of a dead letter that was put back, or has a wrong signature; None: it is another one."""
     said = {name: value.decode(errors="replace") for name, value in record.headers}
-    if said.get(f"{dead_letters.PREFIX}reason") != redrive.REDRIVEN:
+    reason = said.get(f"{dead_letters.PREFIX}reason")
+    if reason == SIGNATURE:
+        act, target = f"{said.get(f'{dead_letters.PREFIX}topic')} refused", (record.key or b"").decode(errors="replace")
+        return AuditEntry(
+            record.timestamp_us / 1e6, act, target, "", "", said.get(f"{dead_letters.PREFIX}detail", ""), "refusal"
+        )
+    if reason != redrive.REDRIVEN:
         return None
     place = "/".join(said.get(dead_letters.PREFIX + part, "?") for part in ("topic", "partition", "offset"))
     stated = said.get(redrive.AT, "")

@@ -36,7 +36,7 @@ from facade.console import ERR, table, wide
 from facade.errors import ConfigError
 
 DEFAULT = "default"
-KAFKA = "kafka"
+KAFKA, KEYS = "kafka", "controller_keys"
 
 PROCESS_VARIABLES = {
     FILE_VARIABLE: "The settings file (TOML), or several with : between, of which a later one wins.",
@@ -124,15 +124,16 @@ def exposed(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Return a warning for each settings file with a secret that every user of this host may read."""
     for path, found in read_files(environment).items():
         properties, mode = found.get(KAFKA), Path(path).stat().st_mode
-        if isinstance(properties, dict) and any(map(_SECRET.search, properties)) and mode & stat.S_IROTH:
+        has_login = isinstance(properties, dict) and any(map(_SECRET.search, properties))
+        if (has_login or KEYS in found) and mode & stat.S_IROTH:
             what = f"every user of this host may read its secrets (mode {stat.S_IMODE(mode):04o})"
             yield f"{path}: {what}; chmod o-r {path}"
 
 
 def _shown(name: str, text: str) -> str:
     """Return the value of a setting without secrets."""
-    if name == KAFKA:
-        return HIDDEN
+    if name in (KAFKA, KEYS):
+        return HIDDEN if text != "[]" else "none"
     return brokers_without_secrets(text) if name == "bootstrap" else without_secrets(text)
 
 
@@ -176,6 +177,8 @@ def template() -> str:
         lines += ["", f"# {meaning}"]
         if name == KAFKA:
             lines += ["# [kafka]", '# "security.protocol" = "SASL_SSL"', '# "sasl.password" = "..."']
+        elif name == KEYS:
+            lines.append('# controller_keys = [{ devices = "mid-sdp/subarray/*", key = "..." }]')
         else:
             variable = next(variable for variable, field in ENVIRONMENT.items() if field == name)
             lines += [f"# Environment: {variable}", f"# {name} = {json.dumps(defaults[name])}"]

@@ -13,6 +13,7 @@ import msgspec
 
 from facade import tracing
 from facade.bus.port import GroupMember, Record, Writer
+from facade.bus.signatures import UNSIGNED, Signatures
 from facade.clock import Clock
 from facade.controller.api import Controller, Rejected
 from facade.controller.call import Call, Device
@@ -307,6 +308,8 @@ class CommandLoop:
         Device class, or executor, of the devices for orders.
     wait
         Wait function for handlers; a test works meanwhile.
+    signatures
+        By which states and acknowledgements are checked.
     """
 
     def __init__(
@@ -321,6 +324,7 @@ class CommandLoop:
         clock: Clock,
         wait: Wait = threading.Event.wait,
         ordered: Mapping[str, str] = {},
+        signatures: Signatures = UNSIGNED,
     ) -> None:
         by_class = controller.commands(icd)
         self._commands = {device: by_class[name] for device, name in devices.items()}
@@ -329,7 +333,7 @@ class CommandLoop:
         self._member = member
         self._clock = clock
         known = {**devices, **ordered}
-        self._states = DeviceStates(icd, known)
+        self._states = DeviceStates(icd, known, signatures)
         self._tracker = Tracker(known, keep=_REMEMBERED // max(len(known), 1), acks=0, with_commands=False)
         self._outbox = Outbox(
             self._name,

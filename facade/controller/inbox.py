@@ -125,6 +125,10 @@ class CommandHistory:
                 self._take_state(record)
 
     def _take_state(self, record: Record) -> None:
+        if self._states.signatures.refusal(record) is not None:
+            # Of a key, the topic will only keep this record, which no reader takes.
+            self._overwritten += self._reported.hidden_by(record.key)
+            return
         state = decode_state(record.value)
         if not isinstance(state, StateMessage):
             return
@@ -132,7 +136,7 @@ class CommandHistory:
             self._overwritten.append(behind)
         # Own states are known after the first pass: an older one must not undo a newer one.
         if not (self._complete and (state.origin == self._component or self._reported.is_older(state))):
-            self._states.take(state, record.timestamp_us)
+            self._states.fold(record, count=True)
 
     def overwritten(self) -> list[StateMessage]:
         """Return our own newest states, once, if an older one was read after them."""
@@ -142,6 +146,8 @@ class CommandHistory:
     def _take_ack(self, record: Record) -> None:
         ack = decode_ack(record.value)
         if not isinstance(ack, AckMessage) or wrong_key(record.key, ack.device, "$.device") or ack.withdrawer:
+            return
+        if self._states.signatures.refusal(record) is not None:
             return
         self._tracker.fold_ack(ack, 0.0)
         self.parent_orders.fold(ack)

@@ -82,6 +82,16 @@ class ReportedStates:
                 return message
             return None
 
+    def hidden_by(self, record_key: bytes | None) -> list[StateMessage]:
+        """Process a record that does not count; return the own state of its key that must be written again."""
+        key = (record_key or b"").decode(errors="replace").rpartition("/")[::2]
+        with self._lock:
+            message, there = self._reported.get(key, (None, False))
+            if message is None or not there:
+                return []
+            self._reported[key] = message, False
+            return [message]
+
 
 class Outbox:
     """Writes for all devices of one controller."""

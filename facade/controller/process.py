@@ -94,6 +94,7 @@ def run(
             through(bus.writer()),
             clock=clock,
             ordered=classes_of(icd, settings, controller.orders),
+            signatures=connection.signatures,
         )
         serve_metrics({COMMANDS: loop.account})
         sign = sign_of_life(controller, devices, bus.writer().send, clock)

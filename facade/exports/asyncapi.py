@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from facade.bus.kafka.topics import broker_settings
+from facade.bus.signatures import HEADER, signed_topics
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.icd.model import Icd
@@ -82,8 +83,12 @@ def _json_message(icd: Icd, topic: Topic, name: str) -> Node:
     found["x-file"] = _source(name)
     if "correlated" in topic.traits:
         found["correlationId"] = {"$ref": "#/components/correlationIds/command"}
-    if "traced" in topic.traits:
-        found["traits"] = [{"$ref": "#/components/messageTraits/traced"}]
+    # A message has one entry for all its topics.
+    of_message = {
+        trait for one, other in icd.topics.items() if name in message_names(one, other) for trait in other.traits
+    }
+    if traits := [{"$ref": f"#/components/messageTraits/{one}"} for one in ("traced", "signed") if one in of_message]:
+        found["traits"] = traits
     found["payload"] = _reference(name)
     examples: list[Node] = [{"payload": one} for one in schema.get("examples", ())]
     if examples:
@@ -145,6 +150,17 @@ def traced() -> Node:
     properties = {name: {"type": "string", "description": text} for name, text in texts.items()}
     what = "Copied from a command to all that it brings about, where a trace is running."
     return {"headers": {"title": "TraceHeaders", "type": "object", "description": what, "properties": properties}}
+
+
+def signed(icd: Icd) -> Node:
+    """Return the trait of messages whose records may be signed."""
+    what = (
+        f"Only on {', '.join(signed_topics(icd))}, if the deployment has a key for the device: the HMAC-SHA256 of the"
+        " topic without its prefix, a line feed, the key of the record, a line feed, and its value, in lower-case"
+        " hexadecimal digits; see docs/how-to/controller-in-another-language.md."
+    )
+    properties = {HEADER: {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": what}}
+    return {"headers": {"title": "SignatureHeaders", "type": "object", "properties": properties}}
 
 
 def code_name(name: str) -> str:
@@ -240,7 +256,7 @@ def document(icd: Icd) -> Node:
         "components": {
             "schemas": {name: schema_of(name, schema) for name, schema in icd.messages.items()},
             "messages": dict(messages(icd)),
-            "messageTraits": {"traced": traced()},
+            "messageTraits": {"traced": traced(), "signed": signed(icd)},
             "parameters": {
                 "prefix": {
                     "description": "Prefix of the deployment (SDP_TOPIC_PREFIX). Gives each deployment on a shared "

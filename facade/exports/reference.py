@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any
 
 from facade.bus.rights import RightsRow, as_rows
+from facade.bus.signatures import signed_topics
 from facade.exports import arguments
 from facade.exports.asyncapi import EXAMPLE_KEY, ends, message_names
 from facade.exports.markdown import anchor, code, code_block, escaped, items, link, page, paragraph, table
@@ -413,6 +414,9 @@ def authority_page(icd: Icd) -> str:
         "## Topics with several writers",
         paragraph(_SHARED),
         table(("topic", "why, and what a record proves"), shared),
+        "## Signed records",
+        paragraph(_SIGNED),
+        items([code(name) for name in signed_topics(icd)]),
     )
 
 
@@ -616,6 +620,12 @@ _AUTHORITY = (
     "Beside these roles, `replay` may write to each topic of a deployment that shows a replay."
 )
 _SHARED = "On all other topics, a record proves that its writer has the only role that may write there."
+_SIGNED = (
+    "All controllers of a site have one role, so the brokers cannot tell them apart. A site that "
+    "[gives controllers keys](../how-to/secure-the-bus.md#keys-of-controllers) has the records of these topics signed: "
+    "a record about a device then proves that a device server, or a program with the key of this device, wrote it. "
+    "Without keys, nothing proves which controller wrote it:"
+)
 _ALERT_TERMS = (
     "An alarm is raised once its condition has lasted for the *on delay*, and cleared once it has gone for the *off "
     "delay*. A *latching* alarm stays until it is reset. *Re-alarm*: an acknowledged alarm must be acknowledged again "

@@ -6,7 +6,7 @@ import msgspec
 
 Encoding = Literal["json", "arrow"]
 Side = Literal["send", "receive"]
-Trait = Literal["correlated", "traced", "commands"]
+Trait = Literal["correlated", "traced", "commands", "signed"]
 Right = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
 """A right on a topic or a group, by Kafka's name."""
 Figure = Literal[
@@ -164,7 +164,8 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     a schema of Avro, which gives description and payload."""
     traits: tuple[Trait, ...] = ()
     """``correlated``: the message has the id of a command; ``traced``: its headers may have a trace; ``commands``: it
-    carries the commands of the ICD, which the AsyncAPI document lists there."""
+    carries the commands of the ICD, which the AsyncAPI document lists there; ``signed``: its records have signatures if
+    the deployment has keys, and their keys begin with the name of a device."""
     of_people: bool = False
     """Whether device servers write down on it what people do: a replay plays it like the topics of SDP."""
     partitions: int

@@ -9,7 +9,8 @@ A folder beside the brokers' folders has all secrets. Only its owner may read it
   listeners.
 - Clients use SCRAM-SHA-512 on a third listener. Each role of the ICD has a user, and there is one administrator.
   ``clients/USER.toml`` is the settings file of a user, with the authority's certificate in it, so that it works on any
-  host. ``admin.properties`` is the administrator's for Kafka's own tools.
+  host. ``admin.properties`` is the administrator's for Kafka's own tools. All roles that read signed records have the
+  same key for all devices, from ``controllers.key``.
 - A user without a right may do nothing: `sdp-facade rights apply` gives the rights.
 
 SCRAM users can be created only at a running broker, on the listener of the brokers: by `sdp-facade infra up`, and for
@@ -31,6 +32,8 @@ from typing import Final
 from facade.bus.kafka import access
 from facade.bus.kafka.connection import Connection
 from facade.bus.quotas import name_of
+from facade.bus.signatures import signed_topics
+from facade.clock import SystemClock, utc_text
 from facade.config import FILE_VARIABLE, Settings, load_settings
 from facade.icd.load import load
 from facade.infra import tools
@@ -146,8 +149,13 @@ class Security:
 
     def _write_users(self, bootstrap: str, prefix: str) -> dict[str, str]:
         """Write the settings files of all users, and return their passwords."""
-        passwords, authority = {}, (self.folder / "ca.pem").read_text()
-        for user in (ADMINISTRATOR, *map(name_of, load().roles)):
+        passwords, authority, key = {}, (self.folder / "ca.pem").read_text(), self.folder / "controllers.key"
+        if not key.exists():
+            since = utc_text(round(SystemClock().now() * 1e6))
+            _write(key, f'devices = "*"\nkey = "{secrets.token_urlsafe(32)}"\nsince = {since}\n')
+        icd = load()
+        of_controllers = {role for name in signed_topics(icd) for role in icd.topics[name].readers}
+        for user in (ADMINISTRATOR, *map(name_of, icd.roles)):
             path = self.settings_of(user)
             passwords[user] = _kafka_in(path)["sasl.password"] if path.exists() else secrets.token_urlsafe(24)
             kafka = {
@@ -157,7 +165,10 @@ class Security:
                 "sasl.username": user,
                 "sasl.password": passwords[user],
             }
-            _write(path, _as_toml({"bootstrap": bootstrap, "prefix": prefix}) + "\n[kafka]\n" + _as_toml(kafka))
+            text = _as_toml({"bootstrap": bootstrap, "prefix": prefix}) + "\n[kafka]\n" + _as_toml(kafka)
+            if user in map(name_of, of_controllers):
+                text += "\n[[controller_keys]]\n" + key.read_text()
+            _write(path, text)
         module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
         properties = {
             "security.protocol": "SASL_SSL",

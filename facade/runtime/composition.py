@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from facade.bus.offsets import Extent, TopicWatch
 from facade.bus.port import QueueingWriter, Record
+from facade.bus.signatures import Signatures, signed_topics
 from facade.clock import Clock
 from facade.config import Settings
 from facade.icd.model import Attribute, Icd, instance_role
@@ -93,7 +94,7 @@ class Server:
         self.sink, self.limits = sink, limits
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
-        self.states = DeviceStates(icd, self.classes)
+        self.states = DeviceStates(icd, self.classes, Signatures(settings.controller_keys, signed_topics(icd)))
         self.flows: list[Flow] = []
         self.views: list[View] = []
         self.effects: Effects | None = None

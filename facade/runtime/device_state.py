@@ -13,10 +13,11 @@ import msgspec
 
 from facade import messages
 from facade.bus.port import Record
+from facade.bus.signatures import UNSIGNED, Signatures
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.icd.model import Attribute, DeviceClass, Executor, Icd
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed
+from facade.outcome import LATE, USED, Outcome, RecordRejected, Suppressed
 from facade.reading import Reading, Value
 from facade.runtime.flow import DeviceReading, Flow
 
@@ -59,12 +60,17 @@ class DeviceStates(Flow):
     ----------
     devices
         Device class, or executor of the ICD, by device name.
+    signatures
+        By which records are checked. Of a device with a key, only a state that is not older than the newest one counts:
+        whoever may write to the topic can put an old record there once more, signature and all.
     """
 
     topic = TOPIC
 
-    def __init__(self, icd: Icd, devices: Mapping[str, str]) -> None:
-        self._icd = icd
+    def __init__(self, icd: Icd, devices: Mapping[str, str], signatures: Signatures = UNSIGNED) -> None:
+        self._icd, self.signatures = icd, signatures
+        self._newest: dict[bytes | None, int] = {}
+        """Time of the newest signed record [Unix us], by its key."""
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
             device: _known(icd.commanded[name]) for device, name in devices.items()
         }
@@ -113,6 +119,12 @@ class DeviceStates(Flow):
         key = f"{message.device}/{message.attribute}"
         if why := wrong_key(record.key, key, "$.attribute") or wrong_unit(message.time, record.timestamp_us, "$.time"):
             return why
+        if self.signatures.covers(record):
+            if why := self.signatures.refusal(record):
+                return why
+            if message.time < self._newest.get(record.key, 0):
+                return LATE
+            self._newest[record.key] = message.time
         return self.take(message, record.timestamp_us, record.topic)
 
     def take(self, message: StateMessage, appended_us: int, topic: str = TOPIC) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from facade.bus.offsets import Extent, Placement, Position, Verdict, compare, is_other
 from facade.bus.port import Record
+from facade.bus.signatures import SIGNATURE
 from facade.clock import Clock
 from facade.codec.decode import UNREADABLE
 from facade.codec.plausible import KEY, TIME_UNIT
@@ -27,7 +28,7 @@ _FIGURES: Mapping[Verdict, Deviation] = {
 """Figure of the account for each finding."""
 _OTHER_SERVER = Suppressed("other-server")
 """No reader of the topic can use the record, and another device server writes its dead letter."""
-_JUDGED_ALIKE = UNREADABLE | {INCONSISTENT, KEY, TIME_UNIT}
+_JUDGED_ALIKE = UNREADABLE | {INCONSISTENT, KEY, SIGNATURE, TIME_UNIT}
 """Reasons that every reader of a topic finds."""
 
 _HANGS = 40.0

@@ -5,6 +5,7 @@ import re
 import ssl
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,27 @@ from facade.bus.kafka.admin import ask_coordinator, describe_cluster
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics
+from facade.bus.port import Record
 from facade.bus.quotas import name_of
 from facade.bus.rights import Acl
+from facade.bus.signatures import SIGNATURE
 from facade.clock import SystemClock
-from facade.config import Settings
+from facade.config import ControllerKey, Settings
 from facade.errors import BusError
+from facade.flows.commands.messages import (
+    AckMessage,
+    CommandMessage,
+    HeartbeatMessage,
+    ack_record,
+    decode_command,
+    order_id,
+    order_record,
+)
 from facade.icd.load import load
 from facade.icd.topic_model import READER
 from facade.infra import local
 from facade.infra.security import ADMINISTRATOR, Security
+from facade.runtime.device_state import StateMessage, state_record
 from tests.support import topics
 from tests.support.alerting import alert
 from tests.support.deployment import Deployment, await_totals, subarray_device
@@ -375,7 +388,6 @@ ALERTS, MASTER, SUBARRAY = "mid-sdp/alerts/0", "mid-sdp/control/0", subarray_dev
 CONDITION, SOURCE = "storageLow", "somebody"
 MEANT = {
     ("alerts", "alert-actions", "action"), ("control", "settings", "mode"), ("subarray", "settings", "mode"),
-    ("controller", "state", "state"),
 }  # fmt: skip
 """Records that a role may write and mean; all others are tried."""
 
@@ -466,3 +478,71 @@ def test_nobody_acts_in_the_name_of_others(secured: Secured, tmp_path: Path) -> 
         bus = KafkaBus(Connection(deployment.settings), client="test")
         until(lambda: not unused(), "each record on what these device servers read is a dead letter")
         assert shown() == before
+
+
+def about_others(parent: str) -> list[Record]:
+    """Return what a controller is not to say: an outcome, a state and an order of others."""
+    now_us = round(SystemClock().now() * 1e6)
+    times = {"issued": now_us, "not_after": now_us + 30_000_000, "deadline": now_us + 60_000_000}
+    order = CommandMessage(
+        id=order_id(parent, SUBARRAY, "On", 1), device=SUBARRAY, command="On", argument=None, transaction_id="t",
+        ceiling=now_us + 60_000_000, repeatable=True, origin=CONTROLLER, parent=parent, **times,
+    )  # fmt: skip
+    ack = AckMessage(id=parent, device=MASTER, command="On", status="COMPLETED", time=now_us, origin=CONTROLLER)
+    state = StateMessage(device=SUBARRAY, attribute="obsState", value="FAULT", time=now_us, origin=CONTROLLER)
+    return [order_record(order), ack_record(ack), state_record(state)]
+
+
+CONTROLLER = "controller-of-sdp"
+
+
+def test_a_controller_says_nothing_about_devices_whose_key_it_does_not_have(secured: Secured, tmp_path: Path) -> None:
+    without = "alerts,calibration,quality,mirror,logs,alerts-intake,tables-assemble,logs-aggregate"
+    with SecuredDeployment(secured, tmp_path, nodes=2, subarrays=1, without=without) as deployment:
+        secured.grant(deployment.prefix)
+        deployment.enter_devices()
+        deployment.serve()
+        master = deployment.proxy(MASTER)
+        own = secured.settings("sdp-controller", deployment.prefix)
+        foreign = ControllerKey(devices="*", key="the key of the controller of other devices")
+        logins = {"no key": (), "another key": (foreign,), "own key": own.controller_keys}
+        writers = {
+            name: KafkaBus(Connection(msgspec.structs.replace(own, controller_keys=keys)), client="test").writer()
+            for name, keys in logins.items()
+        }
+        given: list[str] = []
+
+        def is_given() -> bool:
+            with suppress(tango.DevFailed):
+                given.append(master.command_inout("On")[1][0])
+            return bool(given)
+
+        until(is_given, "a command is taken")
+        (parent,) = given
+        beat = HeartbeatMessage(
+            component=CONTROLLER, incarnation="1", time=round(SystemClock().now() * 1e6), interval=1.0, devices=[MASTER]
+        )
+        ack = AckMessage(id=parent, device=MASTER, command="On", status="ACCEPTED", time=beat.time, origin=CONTROLLER)
+        heartbeat = Record(topic="heartbeats", key=CONTROLLER.encode(), value=msgspec.json.encode(beat))
+        writers["own key"].send_all_durably([heartbeat, ack_record(ack)], HANG)
+
+        def shown() -> tuple[str, str]:
+            return json.loads(master.GetCommand(parent))["status"], deployment.read_one(SUBARRAY, "obsState")
+
+        until(lambda: shown()[0] == "ACCEPTED", "the controller of SDP is believed")
+        before, bus = shown(), KafkaBus(Connection(deployment.settings), client="test")
+        for name in ("no key", "another key"):
+            writers[name].send_all_durably(about_others(parent), HANG)
+
+        def refused() -> Counter[str]:
+            letters = [{key: value.decode() for key, value in one.headers} for one in bus.read_all("dead-letters")]
+            return Counter(one["dl.topic"] for one in letters if one.get("dl.reason") == SIGNATURE)
+
+        until(lambda: refused().total() == 6, "each of these records is a dead letter")
+        assert refused() == dict.fromkeys(("orders", "command-acks", "state"), 2)
+        assert shown() == before
+        assert [decode_command(one.value).device for one in bus.read_all("commands")] == [MASTER]
+        writers["own key"].send_all_durably(about_others(parent)[:1], HANG)
+        until(lambda: len(bus.read_all("commands")) == 2, "the order of the controller of SDP is admitted")
+        writers["own key"].send_all_durably(about_others(parent)[1:], HANG)
+        until(lambda: shown() == ("COMPLETED", "FAULT"), "what it says of these devices is believed")

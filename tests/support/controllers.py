@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
+from facade.bus.signatures import UNSIGNED, Signatures
 from facade.clock import ManualClock
 from facade.controller import Call, Controller
 from facade.controller.command_loop import CommandLoop
@@ -240,6 +241,7 @@ class Life:
         devices: dict[str, str] = DEVICES,
         group: str = COMPONENT,
         handle: Callable[[Call], Any] = lambda call: None,
+        signatures: Signatures = UNSIGNED,
     ) -> None:
         self.site = site
         self.devices = devices
@@ -259,6 +261,7 @@ class Life:
             clock=_Pauses(site, self._pause),
             wait=self._wait,
             ordered=ordered or {},
+            signatures=signatures,
         )
         self._stepping = False
         self._current: Call | None = None

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from facade.bus import redrive
 from facade.bus.port import Record
 from facade.cli.app import app
-from facade.cli.audit import redriven_entry, rests_on, sources
+from facade.cli.audit import dead_letter_entry, rests_on, sources
 from facade.clock import SystemClock
 from facade.config import Settings
 from facade.errors import CommandRefused
@@ -110,11 +110,11 @@ def test_a_redrive_says_who_put_the_record_back() -> None:
     back, mark = redrive.put_back(dead_letter, "ann at desk, process 7", 9_000_000)
     expected = AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "", kind="redrive")
     for appended in (9_100_000, 99_000_000):
-        assert redriven_entry(replace(mark, timestamp_us=appended)) == expected, "a mark that is written again as well"
+        assert dead_letter_entry(replace(mark, timestamp_us=appended)) == expected, "a mark that comes again as well"
     for stated in (b"9" * 99, b"-1", "\u0664".encode()):
         headers = tuple((name, stated if name == redrive.AT else value) for name, value in mark.headers)
-        assert redriven_entry(replace(mark, headers=headers, timestamp_us=8_000_000)) == expected._replace(time=8.0)
-    assert redriven_entry(dead_letter) is None
+        assert dead_letter_entry(replace(mark, headers=headers, timestamp_us=8_000_000)) == expected._replace(time=8.0)
+    assert dead_letter_entry(dead_letter) is None
     assert redrive.CLIENT not in dict(back.headers)
     assert redrive.CLIENT not in dict(redrive.put_back(dead_letter)[1].headers)
 

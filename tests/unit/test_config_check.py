@@ -38,7 +38,7 @@ def test_every_setting_has_a_meaning_and_a_variable() -> None:
     said = meanings()
     assert list(said) == [field.name for field in fields(Settings)]
     assert all(said.values())
-    assert {*ENVIRONMENT.values(), "kafka"} == set(said)
+    assert {*ENVIRONMENT.values(), "kafka", "controller_keys"} == set(said)
 
 
 def test_every_variable_that_the_code_reads_is_explained() -> None:

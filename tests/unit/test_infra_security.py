@@ -82,6 +82,14 @@ def test_only_the_owner_reads_secrets_and_users_keep_their_passwords(tmp_path: P
     assert (settings.bootstrap, settings.prefix) == ("127.0.0.1:9", "mid.")
     assert settings.kafka["sasl.password"] == first["sdp-aggregate"]
     shown = f"{made!r} {settings!r} {made.login()}"
+    keys = {
+        user: [one.key for one in load_settings({"SDP_FACADE_CONFIG": str(made.settings_of(user))}).controller_keys]
+        for user in USERS
+    }
+    assert {user for user, found in keys.items() if found} == {
+        "sdp-control", "sdp-subarray", "sdp-controller", "sdp-mirror"
+    }, "they read what controllers sign"  # fmt: skip
+    assert len({*map(tuple, keys.values())}) == 2, "they have the same key"
     assert not [one for one in first.values() if one in shown]
 
 

@@ -91,7 +91,7 @@ def test_the_table_is_complete():
 def test_an_acknowledgement_does_what_the_table_says(before, status):
     one = command()
     tracker = tracker_with(one, before)
-    tracker.fold_ack(ack(one, status), 0.0)
+    tracker.fold_ack(ack(one, status, text="news"), 0.0)
     # Of a command that waits, an acknowledgement says that it was approved: its record may still be read.
     waits = before == "HELD"
     allowed = status in TRANSITIONS[before] and not waits

@@ -13,9 +13,11 @@ from confluent_kafka.admin import AdminClient
 
 from facade.bus.kafka.client_settings import settings_of
 from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
+from facade.bus.signatures import UNSIGNED, Signatures, signed_topics
 from facade.clock import Clock, SystemClock
 from facade.config import HIDDEN, Settings, is_secret
 from facade.errors import ConfigError
+from facade.icd.load import load
 
 
 def refusals(properties: Mapping[str, str]) -> Iterator[str]:
@@ -140,6 +142,8 @@ class Connection:
         self.bootstrap = settings.bootstrap
         self.clock = clock or SystemClock()
         self._admin: AdminClient | None = None
+        keys = settings.controller_keys
+        self.signatures = Signatures(keys, signed_topics(load())) if keys else UNSIGNED
         self._shared = {"bootstrap.servers": settings.bootstrap, **settings.kafka}
 
     def config(self, health: BusHealth, own: Mapping[str, Any]) -> dict[str, Any]:

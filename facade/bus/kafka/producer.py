@@ -31,6 +31,7 @@ from facade.bus.kafka.client_settings import settings_of
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import WRITE, explain, require_present
 from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
+from facade.bus.signatures import UNSIGNED, Signatures
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
 OnDelivery = Callable[[KafkaError | None, Message], None]
@@ -74,6 +75,8 @@ class ProducerCore:
     replaced
         Called when a new client has replaced a dead one, after all reports of the dead one. None: a dead client raises
         its error.
+    signatures
+        By which the records are signed; what copies the records of others signs none.
     """
 
     def __init__(
@@ -82,9 +85,11 @@ class ProducerCore:
         health: BusHealth,
         settings: Mapping[str, Any],
         replaced: Callable[[Producer], None] | None = None,
+        *,
+        signatures: Signatures = UNSIGNED,
     ) -> None:
         self.connection, self.health = connection, health
-        self._settings, self._replaced = settings, replaced
+        self._settings, self._replaced, self._signatures = settings, replaced, signatures
         self._replacing = threading.Lock()
         self.client = connection.producer(health, settings)
 
@@ -104,7 +109,8 @@ class ProducerCore:
         """
         if on_delivery is not None:
             more["on_delivery"] = on_delivery
-        topic, headers = self.connection.topic(record.topic), list(record.headers)
+        topic = self.connection.topic(record.topic)
+        headers = list(self._signatures.sign(record, self.connection.clock.now()))
         while True:
             client = self.client
             try:
@@ -175,7 +181,7 @@ class KafkaWriter:
             "client.id": connection.prefix + client,
             "linger.ms": round(linger * 1000),
         }
-        self._core = ProducerCore(connection, health, settings, lambda dead: None)
+        self._core = ProducerCore(connection, health, settings, lambda dead: None, signatures=connection.signatures)
         self.delivered = 0
         """Records that all in-sync replicas have."""
         self._lock = threading.Lock()
@@ -318,7 +324,7 @@ class KafkaSender:
         self._connection = connection
         self._health = health
         settings = {**settings_of("bounded"), "client.id": connection.prefix + client, "linger.ms": 0}
-        self._core = ProducerCore(connection, health, settings)
+        self._core = ProducerCore(connection, health, settings, signatures=connection.signatures)
 
     def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
         """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.CommandSender`."""

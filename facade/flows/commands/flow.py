@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from facade import tracing
 from facade.bus.port import Record
+from facade.bus.signatures import UNSIGNED, Signatures
 from facade.clock import Clock
 from facade.codec.decode import MessageType
 from facade.codec.plausible import wrong_key
@@ -41,13 +42,16 @@ class _LogFlow(Flow, Generic[MessageType]):
         topic: str,
         decode: Callable[[bytes | None], MessageType | Unused],
         take: Callable[[MessageType, Record], Outcome],
+        signatures: Signatures = UNSIGNED,
     ) -> None:
-        self.topic, self._decode, self._take = topic, decode, take
+        self.topic, self._decode, self._take, self._signatures = topic, decode, take, signatures
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process one record; see `facade.runtime.flow.Flow`."""
         message = self._decode(record.value)
-        return message if isinstance(message, Suppressed | RecordRejected) else self._take(message, record)
+        if isinstance(message, Suppressed | RecordRejected):
+            return message
+        return self._signatures.refusal(record) or self._take(message, record)
 
 
 class Components:
@@ -142,8 +146,8 @@ def flows(
 
     return [
         _LogFlow(COMMANDS, decode_command, command),
-        _LogFlow(ORDERS, decode_command, admission.fold),
-        _LogFlow(ACKS, decode_ack, ack),
+        _LogFlow(ORDERS, decode_command, admission.fold, states.signatures),
+        _LogFlow(ACKS, decode_ack, ack, states.signatures),
         _LogFlow(REFUSALS, decode_refusal, refusals.fold),
         *([_LogFlow[CommandMessage | AckMessage](HELD_COMMANDS, decode_held, held)] if holds else ()),
     ]

@@ -317,12 +317,14 @@ class Tracker:
         by_facade = ack.status in BY_FACADE or bool(ack.withdrawer)
         if tracked.outcome is not None and tracked.outcome.withdrawer and not by_facade:
             self._reopen(tracked)  # a controller has read it: then it was approved, and not withdrawn
+        is_again = ack in tracked.acks
         if len(tracked.acks) < self._most_acks:
             tracked.acks.append(ack)
         self._devices[tracked.device].version += 1
         tracked.answered |= ack.status in FINAL and not by_facade
         # A command that is on the bus was approved: then it was not withdrawn.
-        if ack.status not in TRANSITIONS[tracked.status] or (ack.withdrawer and tracked.status not in (HELD, NEW)):
+        is_possible = ack.status in TRANSITIONS[tracked.status] and not is_again
+        if not is_possible or (ack.withdrawer and tracked.status not in (HELD, NEW)):
             self.late[tracked.device] += 1
             return
         tracked.text = ack.text or tracked.text
