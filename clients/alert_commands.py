@@ -16,7 +16,7 @@ from rich.progress import track
 
 from clients.alarm_choice import ACTIONS, OperatorAction, choose, request, urgency
 from facade.cli.tango_host import TangoHost, device_name, require_tango_database, require_tango_host
-from facade.clock import SystemClock, utc_seconds
+from facade.clock import SystemClock, Time, as_time, utc_seconds
 from facade.console import ERR, OUT, AsJson, say
 from facade.durations import parse_duration
 from facade.errors import CommandRefused, ConfigError
@@ -351,14 +351,14 @@ def _login() -> str:
 
 def entry_line(entry: FollowedAlert) -> str:
     """Return one entry as a line with rich's markup."""
-    head = f"[dim]{entry.sequence:>8}  {utc_seconds(entry.time)}[/dim]"
+    head = f"[dim]{entry.sequence:>8}  {utc_seconds(as_time(entry.time))}[/dim]"
     if (alert := entry.alert) is not None:
         severity, state = alert["severity"], alert["state"]
         colour = _COLOURS.get(severity, "") if state == "ACTIVE" else "green"
         what = f"[{colour}]{severity:<8} {state:<7}[/{colour}]" if colour else f"{severity:<8} {state:<7}"
         return f"{head}  {what}  {_name(alert)}  {_plain(alert['text'])}"
     action = entry.action or {}
-    until = f" until {utc_seconds(action['until'] / 1e6)}" if action.get("until") else ""
+    until = f" until {utc_seconds(Time(action['until']))}" if action.get("until") else ""
     comment = f": {action['comment']}" if action.get("comment") else ""
     said = f"{action.get('operator', '')}{until}{comment}"
     return f"{head}  {action.get('action', ''):<16}  {_name(action)}  {_plain(said)}"
@@ -370,7 +370,7 @@ def alarm_lines(
     """Return an alarm, in the form of GetAlarms, as lines with rich's markup: state, time, text, actions, response."""
     state, severity = alarm["state"], alarm["severity"]
     number = alarm["occurrence"] or "-"
-    since = f"  since {utc_seconds(alarm['raised_at'])}" if alarm["raised_at"] else ""
+    since = f"  since {utc_seconds(as_time(alarm['raised_at']))}" if alarm["raised_at"] else ""
     style = _STATES.get(state, "default")
     colour = _COLOURS.get(severity, "default")
     what = f"[{style}]{state:<5}[/{style}]  [{colour}]{severity:<8}[/{colour}]"
@@ -380,11 +380,11 @@ def alarm_lines(
     if alarm.get("suppressed_by"):
         yield f"          suppressed by {_plain(alarm['suppressed_by'])}"
     if alarm.get("shelved_until"):
-        yield f"          shelved until {utc_seconds(alarm['shelved_until'])}"
+        yield f"          shelved until {utc_seconds(as_time(alarm['shelved_until']))}"
     for one in alarm.get("actions", ()):
         comment = f": {one['comment']}" if one["comment"] else ""
         client = f" ({one['client']})" if clients and one.get("client") else ""
-        did = f"{one['action']} by {one['operator']}{client} at {utc_seconds(one['time'])}{comment}"
+        did = f"{one['action']} by {one['operator']}{client} at {utc_seconds(as_time(one['time']))}{comment}"
         yield f"          [dim]{_plain(did)}[/dim]"
     if (condition := conditions.get(alarm["condition"])) is not None:
         yield f"          -> {escape(condition.response)} [dim](see {runbook(alarm['condition'])})[/dim]"

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from clients.status import counts, judge
 from facade.cli.tango_host import TangoHost, device_name, require_tango_database
-from facade.clock import SystemClock
+from facade.clock import SystemClock, as_seconds
 from facade.console import AsJson, Console, say
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
@@ -98,7 +98,7 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
         health, findings = judged.state, [*judged.findings]
     except FacadeError as error:
         findings = [Finding(UNKNOWN, "sdp-facade status", str(error))]
-    at = clock.now()
+    at = as_seconds(clock.now_us())
     if as_json:
         found = [finding._asdict() for finding in findings]
         answers = {name: not why for name, why in servers.items()}

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import tango
 
-from facade.clock import Clock
+from facade.clock import Clock, as_seconds
 from facade.errors import ConfigError, InfraError
 from facade.reading import Quality
 
@@ -169,7 +169,7 @@ class EventRecorder:
                     self._keep_read(device, answer)
 
     def _keep_read(self, device: str, answer: Any) -> None:
-        made = as_event(answer, self._clock.now())
+        made = as_event(answer, as_seconds(self._clock.now_us()))
         with self._lock:
             series = self._series[device][answer.name]
             series.failing = False
@@ -221,7 +221,7 @@ class EventRecorder:
 
     def _callback(self, series: _Series, device: str, attribute: str) -> Callable[[Any], None]:
         def on_event(event: Any) -> None:
-            received = self._clock.now()
+            received = as_seconds(self._clock.now_us())
             if event.err:
                 text = event.errors[0].desc if event.errors else "unknown error"
                 with self._lock:
@@ -267,7 +267,7 @@ class EventPulse:
 
     def silent(self) -> dict[str, float]:
         """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
-        now = self._clock.now()
+        now = as_seconds(self._clock.now_us())
         return {
             device: asked.answered
             for server, asked in self._asked.items()
@@ -293,17 +293,17 @@ class _Asked:
 
     def __init__(self, proxy: Any, clock: Clock) -> None:
         self._proxy, self._clock = proxy, clock
-        self.answered = clock.now()
+        self.answered = as_seconds(clock.now_us())
         """Time of the last answer [Unix s]."""
         self.unanswered = math.inf
         """Time of the first unanswered read [Unix s]."""
 
     def step(self) -> None:
         """Read State, and note the answer."""
-        self.unanswered = min(self.unanswered, self._clock.now())
+        self.unanswered = min(self.unanswered, as_seconds(self._clock.now_us()))
         with suppress(tango.DevFailed):  # gone, or it hangs: the read is repeated
             self._proxy.read_attribute("State")
-            self.answered, self.unanswered = self._clock.now(), math.inf
+            self.answered, self.unanswered = as_seconds(self._clock.now_us()), math.inf
 
 
 COMPARED_EACH: Final = 10.0

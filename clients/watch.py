@@ -11,7 +11,7 @@ from rich.live import Live
 
 from clients.events import EventPulse, EventRecorder
 from clients.terminal import ALERTS, CALIBRATION, MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
-from facade.clock import Clock
+from facade.clock import Clock, as_seconds
 from facade.console import Console
 from facade.icd.model import Icd
 
@@ -47,7 +47,7 @@ class Watch:
             devices=self._devices,
             records=self._recorder.records(),
             silent=self._pulse.silent(),
-            now=self._clock.now(),
+            now=as_seconds(self._clock.now_us()),
             health_labels=self._enums["HealthState"],
             obs_states=self._enums["ObsState"],
         )

@@ -74,7 +74,7 @@ class FacadeDevice(Device):
         """Prepare for pushing; an Init keeps all values."""
         super().init_device()
         if not hasattr(self, "_shown"):
-            now = self.clock.now()
+            now = self.clock.now_us()
             self._shown: dict[str, TangoReading | Reading | Cell] = {
                 name: unknown(entry, now) for name, entry in self.entries.items()
             }
@@ -221,7 +221,7 @@ class FacadeDevice(Device):
     def withdraw(self, name: str) -> None:
         """Show an attribute as unknown, as its value cannot be shown."""
         if name in self.entries:
-            self._shown[name] = unknown(self.entries[name], self.clock.now())
+            self._shown[name] = unknown(self.entries[name], self.clock.now_us())
 
     def read_shown(self, name: str) -> TangoReading:
         """Return the reading of an attribute."""

@@ -82,9 +82,9 @@ class CommandedDevice(FacadeDevice):
             return None if gateway is None else gateway.refusals.reading(device)
         if name == OBS_STATE:
             label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
-            return None if label is None else Reading(label, self.clock.now())
+            return None if label is None else Reading(label, self.clock.now_us())
         told = service.states.get(device, name) if service.has_read(STATES, SETTINGS) else None
-        return None if told is None else Reading(told.value, told.time or self.clock.now())
+        return None if told is None else Reading(told.value, told.time or self.clock.now_us())
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
         """Write the mode to the bus; it is valid after all in-sync replicas have it.
@@ -117,7 +117,7 @@ class CommandedDevice(FacadeDevice):
         if not allowed(current, wanted):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"
             raise refusal(why, name, _NOT_ALLOWED)
-        now_us = round(self.clock.now() * 1e6)
+        now_us = self.clock.now_us()
         message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device, client=client)
         try:
             # As a command: a record that has not left in time is dropped, and cannot take effect later.

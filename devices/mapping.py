@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import tango
 from tango.server import attribute
 
+from facade.clock import Time, as_seconds
 from facade.icd.model import Attribute, Icd
 from facade.icd.units import unit_of
 from facade.printable import escaped
@@ -77,7 +78,7 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
         value = [tango_text(one) if isinstance(one, str) else one for one in value[: entry.length]]
     elif isinstance(value, str):
         value = tango_text(value)
-    return value, reading.time, _QUALITIES[reading.quality]
+    return value, as_seconds(reading.time), _QUALITIES[reading.quality]
 
 
 def tango_text(text: str) -> str:
@@ -108,10 +109,10 @@ def to_encoded(result: Encoded) -> tuple[str, bytes]:
     return tango_text(result.format), result.content
 
 
-def unknown(entry: Attribute, time: float) -> TangoReading:
+def unknown(entry: Attribute, time: Time) -> TangoReading:
     """Return the reading of an attribute without a value: ATTR_INVALID."""
     value: Any = [[0.0]] if entry.height else [] if entry.length else _EMPTY.get(entry.type, 0)
-    return value, time, tango.AttrQuality.ATTR_INVALID
+    return value, as_seconds(time), tango.AttrQuality.ATTR_INVALID
 
 
 def _limits(entry: Attribute) -> dict[str, str]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import tango
 
+from facade.clock import Time
 from facade.flows.mirror.source import (
     AttributeValue,
     DeviceJob,
@@ -253,7 +254,7 @@ class _Session:
         quality = _QUALITIES[found.quality]
         value = None if found.value is None or quality == "INVALID" else _in_json(found.value, kind)
         label = self._label(name, value) if kind == tango.CmdArgType.DevEnum else ""
-        time = found.time.tv_sec * 1_000_000 + found.time.tv_usec
+        time = Time(found.time.tv_sec * 1_000_000 + found.time.tv_usec)
         return AttributeValue(name, value, str(kind), quality, time, label)
 
     def _label(self, name: str, value: Any) -> str:

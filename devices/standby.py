@@ -39,7 +39,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
-from math import inf
 
 import tango
 
@@ -47,7 +46,7 @@ from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.port import Reader
-from facade.clock import Clock, SystemClock
+from facade.clock import DAY, NEVER, SECOND, Clock, Duration, SystemClock, Time, as_duration
 from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
@@ -71,10 +70,10 @@ INTERVAL = 0.25
 """Time between two heartbeats of a standby [s]: so often it sees that the bus is there."""
 SERVER_INTERVAL = 0.5
 """Longest time between two heartbeats of a server that has standbys [s]."""
-_BUS_AWAY = SILENT - SERVER_INTERVAL
-"""Time between two of the own heartbeats that shows an outage [s]; the server's last one was earlier than the first."""
-_ENDS_WITHIN = 5.0
-"""Time of a server for its last events and snapshots, after its final heartbeat [s]."""
+_BUS_AWAY = SILENT - as_duration(SERVER_INTERVAL)
+"""Time between two of the own heartbeats that shows an outage; the server's last one was earlier than the first."""
+_ENDS_WITHIN = 5 * SECOND
+"""Time of a server for its last events and snapshots, after its final heartbeat."""
 _KILLED_WITHIN = 10.0
 """Longest wait for the end of a server that answers [s]: one that is blocked in Python answers, and does not end."""
 _TAKEN, _WAIT = 1000, 0.05
@@ -94,6 +93,7 @@ class Reachability(Enum):
     UNKNOWN = "the Tango database does not answer"
 
 
+_NO_END = 366 * DAY
 _MISSED = {Reachability.GONE: 1.5, Reachability.UNEXPORTED: 3.0, Reachability.HANGS: 3.0}
 """Heartbeats that a server may miss before it counts as silent, if this is less than `SILENT`."""
 
@@ -111,14 +111,14 @@ class Succession:
 
     def __init__(self, component: str, incarnation: str) -> None:
         self._component, self._incarnation = component, incarnation
-        self._now = self._newest = self._silent_from = 0.0
+        self._now = self._silent_from = NEVER
+        self._newest = 0.0
         self._server: HeartbeatMessage | None = None
-        self._standbys: dict[str, float] = {}
-        """Time of the last heartbeat of each, by the broker's clock [Unix s], in the order on the log."""
+        self._standbys: dict[str, Time] = {}
+        """Time of the last heartbeat of each, by the broker's clock, in the order on the log."""
 
-    def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Process a heartbeat from the log, with the broker's timestamp [Unix us]."""
-        at = appended_us / 1e6
+    def fold(self, heartbeat: HeartbeatMessage, at: Time) -> None:
+        """Process a heartbeat from the log, with the broker's timestamp."""
         if heartbeat.component == self._component:
             self._newest = max(self._newest, began(heartbeat.incarnation))
             # The final heartbeat of a server that was replaced says nothing of its successor.
@@ -136,8 +136,8 @@ class Succession:
                     self._silent_from = at
                 self._now = at
 
-    def silence(self) -> float:
-        """Return for how long the bus has been there without a heartbeat of the server [s]."""
+    def silence(self) -> Duration:
+        """Return for how long the bus has been there without a heartbeat of the server."""
         return self._now - self._silent_from
 
     def is_due(self, ask: Callable[[], Reachability]) -> bool:
@@ -150,14 +150,14 @@ class Succession:
     def _is_due(self, server: Reachability) -> bool:
         return self._is_first() and self.silence() > self._patience(server)
 
-    def _patience(self, server: Reachability) -> float:
+    def _patience(self, server: Reachability) -> Duration:
         if server is Reachability.UNKNOWN:
-            return inf
+            return _NO_END
         if self._server is None:
             return SILENT
         if self._server.stopping:
-            return -inf if server in {Reachability.GONE, Reachability.UNEXPORTED} else _ENDS_WITHIN
-        return min(SILENT, _MISSED.get(server, inf) * self._server.interval)
+            return -_NO_END if server in {Reachability.GONE, Reachability.UNEXPORTED} else _ENDS_WITHIN
+        return min(SILENT, as_duration(_MISSED[server] * self._server.interval)) if server in _MISSED else SILENT
 
     def _is_first(self) -> bool:
         alive = (one for one, at in self._standbys.items() if abs(self._now - at) <= SILENT)
@@ -190,7 +190,7 @@ class Replacement:
         self._is_heard = False
         """Whether an own heartbeat came back: those before it on the log are of servers that have ended."""
 
-    def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
+    def fold(self, heartbeat: HeartbeatMessage, appended_us: Time) -> None:
         """Process a heartbeat from the log."""
         if heartbeat.component != self._component:
             return
@@ -286,12 +286,12 @@ def is_exported() -> bool | None:
 
 def _open(settings: Settings, bus: KafkaBus) -> Reader:
     """Open a reader of the heartbeats of the last seconds: each living process is among them."""
-    connection, since = Connection(settings), SystemClock().now() - 2 * SILENT
+    connection, since = Connection(settings), SystemClock().now_us() - 2 * SILENT
     ranges = find_range(connection, TOPIC, newest=1) | find_range(connection, TOPIC, since=since)
     return bus.open_reader({TOPIC: None}, {TOPIC: {partition: first for partition, (first, _) in ranges.items()}})
 
 
-def _take(reader: Reader, fold: Callable[[HeartbeatMessage, int], None]) -> None:
+def _take(reader: Reader, fold: Callable[[HeartbeatMessage, Time], None]) -> None:
     for record in reader.take(_TAKEN, _WAIT):
         heartbeat = decode_heartbeat(record.value)
         if isinstance(heartbeat, HeartbeatMessage):

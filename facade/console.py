@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from facade.clock import utc_seconds
+from facade.clock import Time, utc_seconds
 from facade.printable import printable
 
 
@@ -37,8 +37,8 @@ SINCE: Final = "1d"
 """Default of `Since`: a night and its evening."""
 
 
-def moment(time: float) -> str:
-    """Return a time [Unix s] in the form of all lists: in UTC, to the second."""
+def moment(time: Time) -> str:
+    """Return a time in the form of all lists: in UTC, to the second."""
     return utc_seconds(time).removesuffix(" UTC")
 
 

@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime, timedelta
 
+from facade.clock import Time
 from facade.errors import ConfigError
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -34,8 +35,8 @@ def parse_duration(text: str, option: str) -> float:
     return seconds
 
 
-def parse_time(text: str, option: str) -> int:
-    """Return a time [Unix us]; without a zone it is UTC.
+def parse_time(text: str, option: str) -> Time:
+    """Return a time; without a zone it is UTC.
 
     Parameters
     ----------
@@ -54,4 +55,4 @@ def parse_time(text: str, option: str) -> int:
         since = timedelta(-1)
     if since < timedelta(0):
         raise ConfigError(f"{option}: expected a time such as 2027-01-14T18:00 (UTC), got {text!r:.100}")
-    return since // timedelta(microseconds=1)
+    return Time(since // timedelta(microseconds=1))

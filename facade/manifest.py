@@ -16,6 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Literal, NamedTuple, get_args
 
+from facade.clock import Time
 from facade.errors import ConfigError
 
 GROUP = "sdp_facade.flows"
@@ -73,8 +74,8 @@ class WorkerEntry(NamedTuple):
 class AuditEntry(NamedTuple):
     """One action of a person or of a program, done or refused, for `sdp-facade audit`."""
 
-    time: float
-    """Time of the request [Unix s]."""
+    time: Time
+    """Time of the request."""
     act: str
     """The action, such as a command, or an acknowledgement of an alarm."""
     target: str

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from facade.numbers import Natural, Positive
+from facade.microseconds import Duration, Time
+from facade.numbers import Instant, Length, Natural, Positive
 
 if TYPE_CHECKING:
     from typing import Optional as Maybe
@@ -44,10 +45,10 @@ class AlertAction(Message, frozen=True, kw_only=True, tag_field="schema", tag="a
     condition: Annotated[str, Meta(max_length=100, pattern="^[A-Za-z][A-Za-z0-9_.-]*(?![\\s\\S])")]
     source: Annotated[str, Meta(min_length=1, max_length=200)]
     occurrence: Natural = 0
-    until: Natural = 0
+    until: Instant = Time(0)
     operator: Annotated[str, Meta(min_length=1, max_length=200)]
     comment: Annotated[str, Meta(max_length=2000)]
-    time: Natural
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
     client: Annotated[str, Meta(max_length=200)] = ""
 
@@ -58,7 +59,7 @@ class ActionTaken(Mutable):
     action: Annotated[str, Meta(max_length=100)]
     operator: Annotated[str, Meta(max_length=200)]
     comment: Annotated[str, Meta(max_length=2000)]
-    time: Natural
+    time: Instant
     client: Annotated[str, Meta(max_length=200)] = ""
 
 AlertStateState = Literal["NORM", "UNACK", "ACKED", "RTNUN", "LTUNK", "LTACK"]
@@ -79,21 +80,21 @@ class AlertState(Mutable, kw_only=True, tag_field="schema", tag="alert-state/1")
     annunciated: bool = True
     severity: AlertStateSeverity = "INFO"
     text: Annotated[str, Meta(max_length=2000)] = ""
-    raised_at: Natural = 0
-    changed_at: Natural = 0
-    source_raised_at: Natural = 0
+    raised_at: Instant = Time(0)
+    changed_at: Instant = Time(0)
+    source_raised_at: Instant = Time(0)
     source_sequence: Natural = 0
     raised: Natural = 0
     pending: AlertStatePending = ""
-    pending_at: Natural = 0
+    pending_at: Instant = Time(0)
     pending_occurrence: Natural = 0
-    shelved_until: Natural = 0
+    shelved_until: Instant = Time(0)
     out_of_service: bool = False
     action: Annotated[str, Meta(max_length=100)] = ""
     operator: Annotated[str, Meta(max_length=200)] = ""
     comment: Annotated[str, Meta(max_length=2000)] = ""
-    acted_at: Natural = 0
-    acknowledged_at: Natural = 0
+    acted_at: Instant = Time(0)
+    acknowledged_at: Instant = Time(0)
     actions: Annotated[list[ActionTaken], Meta(max_length=16)] = []
     values: dict[str, float] = {}
     acknowledged_values: dict[str, float] = {}
@@ -120,7 +121,7 @@ class Alert(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert/1
     severity: AlertSeverity
     state: Literal["ACTIVE", "CLEARED"]
     text: Annotated[str, Meta(max_length=2000)]
-    raised_at: Natural
+    raised_at: Instant
     sequence: Natural
     values: dict[str, float] = {}
     attachments: Annotated[list[Attachment], Meta(max_length=16)] = []
@@ -143,7 +144,7 @@ class ReportedState(Message, frozen=True):
     """Part of ``command-ack.schema.json``."""
 
     value: Annotated[str, Meta(max_length=262144)]
-    time: Natural
+    time: Instant
 
 CommandAckStatus = Literal["ACCEPTED", "IN_PROGRESS", "COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT",
     "UNDELIVERED"]
@@ -156,7 +157,7 @@ class CommandAck(Message, frozen=True, kw_only=True, tag_field="schema", tag="co
     device: Annotated[str, Meta(min_length=1, max_length=200)]
     command: Annotated[str, Meta(max_length=200)]
     status: CommandAckStatus
-    time: Natural
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
     remaining: Maybe[Annotated[float, Meta(ge=0, le=86400)]] = None
     progress: Maybe[Annotated[int, Meta(ge=0, le=100)]] = None
@@ -177,7 +178,7 @@ class CommandRefusal(Message, frozen=True, kw_only=True, tag_field="schema", tag
     client: Annotated[str, Meta(max_length=200)] = ""
     operator: Annotated[str, Meta(max_length=200)] = ""
     argument: Annotated[str, Meta(max_length=1000)] = ""
-    time: Natural
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
 
 
@@ -189,10 +190,10 @@ class Command(Message, frozen=True, kw_only=True, tag_field="schema", tag="comma
     command: Annotated[str, Meta(min_length=1, max_length=200)]
     argument: dict[str, Any] | None
     transaction_id: Annotated[str, Meta(min_length=1, max_length=200)]
-    issued: Natural
-    not_after: Natural
-    deadline: Natural
-    ceiling: Natural
+    issued: Instant
+    not_after: Instant
+    deadline: Instant
+    ceiling: Instant
     repeatable: bool
     origin: Annotated[str, Meta(max_length=200)]
     client: Annotated[str, Meta(max_length=200)] = ""
@@ -208,7 +209,7 @@ class Flagging(Message, frozen=True, kw_only=True, tag_field="schema", tag="flag
     subarray: Annotated[int, Meta(ge=1, le=16)]
     scan_id: Positive
     seq: Natural
-    time: Natural
+    time: Instant
     flagged: Annotated[int, Meta(ge=0, le=8589934592)]
     kept: Annotated[int, Meta(ge=0, le=8589934592)]
 
@@ -219,7 +220,7 @@ class Heap(Message, frozen=True, kw_only=True, tag_field="schema", tag="heap/1")
     node: Annotated[int, Meta(ge=0, le=9999)]
     scan_id: Positive
     seq: Natural
-    time: Natural
+    time: Instant
     channel_start: Annotated[int, Meta(ge=0, le=65535)]
     channel_count: Annotated[int, Meta(ge=1, le=65536)]
     received: Annotated[int, Meta(ge=0, le=2147483647)]
@@ -246,7 +247,7 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag_field="schema", tag="hea
     component: Annotated[str, Meta(min_length=1, max_length=200)]
     incarnation: Annotated[str, Meta(min_length=1, max_length=200)]
     devices: Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=1000)]
-    time: Natural
+    time: Instant
     interval: Annotated[float, Meta(ge=0, le=3600)]
     group: Annotated[str, Meta(max_length=200)] = ""
     role: HeartbeatRole = "controller"
@@ -264,7 +265,7 @@ class History(Message, frozen=True, kw_only=True, tag_field="schema", tag="histo
     attribute: Annotated[str, Meta(min_length=1, max_length=100)]
     value: Anything
     quality: HistoryQuality = "VALID"
-    time: Natural
+    time: Instant
     gap: bool = False
 
 
@@ -283,11 +284,11 @@ class Partial(Mutable):
     """Part of ``ingest-summary.schema.json``."""
 
     epoch: Natural
-    window: Natural
+    window: Instant
     late: bool
     count: Natural
-    time_min: Natural
-    time_max: Natural
+    time_min: Instant
+    time_max: Instant
     runs: list[tuple[Natural, Natural]]
     fields: dict[str, FieldStatistics]
 
@@ -311,8 +312,8 @@ class LogCount(Message, frozen=True):
     component: Annotated[str, Meta(max_length=100)]
     severity: Annotated[int, Meta(ge=0, le=6)]
     count: Positive
-    time_min: Natural
-    time_max: Natural
+    time_min: Instant
+    time_max: Instant
     host: Annotated[str, Meta(max_length=100)] = ""
     rack: Annotated[str, Meta(max_length=100)] = ""
     observation: Annotated[str, Meta(max_length=100)] = ""
@@ -322,7 +323,7 @@ class LogCount(Message, frozen=True):
 class LogError(Message, frozen=True):
     """Part of ``log-summary.schema.json``."""
 
-    time: Natural
+    time: Instant
     severity: Annotated[int, Meta(ge=0, le=6)]
     component: Annotated[str, Meta(max_length=100)]
     text: Annotated[str, Meta(max_length=300)]
@@ -341,7 +342,7 @@ class NodeMetric(Message, frozen=True):
 
     host: Annotated[str, Meta(max_length=100)]
     metric: Annotated[str, Meta(max_length=100)]
-    time: Natural
+    time: Instant
     value: float
     instance: Annotated[str, Meta(max_length=100)] = ""
 
@@ -374,7 +375,7 @@ class Metric(Message, frozen=True, kw_only=True, tag_field="schema", tag="metric
 
     subarray: Annotated[int, Meta(ge=1, le=16)]
     metric: Annotated[str, Meta(min_length=1, max_length=100, pattern="^[a-z][A-Za-z0-9]*(?![\\s\\S])")]
-    time: Natural
+    time: Instant
     encoding: MetricEncoding
     shape: Annotated[list[Annotated[int, Meta(ge=1, le=1048576)]], Meta(max_length=2)]
     dtype: MetricDtype
@@ -391,7 +392,7 @@ class MirrorRule(Message, frozen=True, kw_only=True, tag_field="schema", tag="mi
     patterns: Annotated[list[Annotated[str, Meta(min_length=1, max_length=400)]], Meta(min_length=1, max_length=10000)]
     period: Maybe[Annotated[float, Meta(ge=0, le=3600)]] = None
     comment: Annotated[str, Meta(max_length=2000)] = ""
-    time: Natural
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
 
 
@@ -404,7 +405,7 @@ class PageAct(Message, frozen=True, kw_only=True, tag_field="schema", tag="page-
     target: Annotated[str, Meta(max_length=200)] = ""
     text: Annotated[str, Meta(max_length=300)] = ""
     refused: bool = False
-    time: Natural
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
 
 ProcessingBlockKind = Literal["realtime", "batch"]
@@ -421,7 +422,7 @@ class ProcessingBlock(Message, frozen=True, kw_only=True, tag_field="schema", ta
     kind: ProcessingBlockKind
     state: ProcessingBlockState
     sequence: Positive
-    time: Natural
+    time: Instant
     script: Annotated[str, Meta(max_length=200)] = ""
     dependencies: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=64)] = []
     resources: dict[str, float] = {}
@@ -456,11 +457,11 @@ class RackSummary(Message, frozen=True, kw_only=True, tag_field="schema", tag="r
     contiguous: bool = False
     node: list[Annotated[int, Meta(ge=0, le=9999)]]
     epoch: list[Natural]
-    window: list[Natural]
+    window: list[Instant]
     late: list[bool]
     count: list[Natural]
-    time_min: list[Natural]
-    time_max: list[Natural]
+    time_min: list[Instant]
+    time_max: list[Instant]
     runs: list[list[tuple[Natural, Natural]]]
     fields: dict[str, FieldColumns]
 
@@ -469,7 +470,7 @@ class ReceiveBuffer(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     """Receive buffer report; the wire form is ``receive-buffer.schema.json``."""
 
     node: Annotated[int, Meta(ge=0, le=9999)]
-    time: Natural
+    time: Instant
     fill: Annotated[float, Meta(ge=0, le=1)]
     dropped: Annotated[int, Meta(ge=0, le=2147483647)]
 
@@ -482,8 +483,8 @@ class ReplayOrder(Message, frozen=True, kw_only=True, tag_field="schema", tag="r
     id: Annotated[str, Meta(min_length=1, max_length=200)]
     action: ReplayOrderAction
     seconds: Annotated[float, Meta(ge=0, le=86400)] = 1.0
-    to: Natural = 0
-    time: Natural
+    to: Instant = Time(0)
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
 
 ReplayPositionId = Literal["position"]
@@ -495,8 +496,8 @@ class ReplayPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag
     """Position of a replay; the wire form is ``replay-position.schema.json``."""
 
     id: ReplayPositionId
-    time: Natural
-    end: Natural
+    time: Instant
+    end: Instant
     speed: Annotated[float, Meta(ge=0, le=1000000)]
     state: ReplayPositionState
     order: Annotated[str, Meta(max_length=200)] = ""
@@ -517,9 +518,9 @@ class Reservation(Message, frozen=True, kw_only=True, tag_field="schema", tag="r
     subarray: Annotated[int, Meta(ge=1, le=16)]
     pb_id: Maybe[Annotated[str, Meta(min_length=4, max_length=100, pattern="^pb-[a-z0-9-]+(?![\\s\\S])")]] = None
     state: ReservationState
-    expires: Natural
+    expires: Instant
     sequence: Positive
-    time: Natural
+    time: Instant
     text: Annotated[str, Meta(max_length=500)] = ""
     source: Annotated[str, Meta(max_length=200)] = ""
 
@@ -543,7 +544,7 @@ class AccountTotals(Message, frozen=True):
     hanging: Annotated[str, Meta(max_length=1000)] = ""
     reasons: dict[str, Positive] = {}
     last_error: Annotated[str, Meta(max_length=1000)] = ""
-    last_error_at: Natural = 0
+    last_error_at: Instant = Time(0)
 
 
 class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snapshot/1"):
@@ -552,7 +553,7 @@ class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snap
     instance: Annotated[str, Meta(max_length=200)]
     topic: Annotated[str, Meta(max_length=200)]
     topic_id: Annotated[str, Meta(max_length=64)] = ""
-    time: Natural
+    time: Instant
     offsets: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     rebuild_from: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Natural]
     last_read: dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], tuple[Natural, Natural]] = {}
@@ -568,7 +569,7 @@ class State(Message, frozen=True, kw_only=True, tag_field="schema", tag="state/1
     device: Annotated[str, Meta(max_length=200)]
     attribute: Annotated[str, Meta(max_length=200)]
     value: Annotated[str, Meta(max_length=262144)]
-    time: Natural
+    time: Instant
     origin: Annotated[str, Meta(max_length=200)]
     command: Annotated[str, Meta(max_length=200)] = ""
     client: Annotated[str, Meta(max_length=200)] = ""
@@ -577,7 +578,7 @@ class State(Message, frozen=True, kw_only=True, tag_field="schema", tag="state/1
 class Storage(Message, frozen=True, kw_only=True, tag_field="schema", tag="storage/1"):
     """Storage report; the wire form is ``storage.schema.json``."""
 
-    time: Natural
+    time: Instant
     used: Annotated[float, Meta(ge=0, le=9e+18)]
     free: Annotated[float, Meta(ge=0, le=9e+18)]
     products: Annotated[int, Meta(ge=0, le=2147483647)]
@@ -589,7 +590,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     worker: Annotated[str, Meta(max_length=200)]
     stream: Annotated[str, Meta(max_length=200)]
     partition: Annotated[int, Meta(ge=-1, le=100000)]
-    time: Natural
+    time: Instant
     offset_from: Annotated[int, Meta(ge=-1, le=9007199254740991)]
     offset_to: Annotated[int, Meta(ge=-1, le=9007199254740991)]
     high_watermark: Annotated[int, Meta(ge=-1, le=9007199254740991)]
@@ -607,7 +608,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     corrected: Annotated[int, Meta(ge=0, le=1)] = 0
     batches: Natural = 0
     partitions: Annotated[int, Meta(ge=0, le=10000)] = 0
-    busy: Natural = 0
+    busy: Length = Duration(0)
     redriven: Natural = 0
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
@@ -624,7 +625,7 @@ class TableSegment(Message, frozen=True, kw_only=True, tag_field="schema", tag="
     start: Maybe[Annotated[int, Meta(ge=0, le=1099511627776)]] = None
     size: Annotated[int, Meta(ge=0, le=1099511627776)]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}(?![\\s\\S])")]
-    sent_at: Natural
+    sent_at: Instant
     url: Maybe[Annotated[str, Meta(min_length=1, max_length=2000)]] = None
 
 TableState = Literal["ASSEMBLING", "COMPLETE", "FAILED"]
@@ -641,8 +642,8 @@ class Table(Message, frozen=True, kw_only=True, tag_field="schema", tag="table/1
     size: Annotated[int, Meta(ge=0, le=1099511627776)]
     received: Annotated[int, Meta(ge=0, le=1099511627776)]
     sha256: Annotated[str, Meta(min_length=64, max_length=64)]
-    sent_at: Natural
-    time: Natural
+    sent_at: Instant
+    time: Instant
     partition: Maybe[Annotated[int, Meta(ge=0, le=100000)]] = None
     first_offset: Maybe[Natural] = None
     last_offset: Maybe[Natural] = None
@@ -680,7 +681,7 @@ class TelescopeAttribute(Message, frozen=True, kw_only=True, tag_field="schema",
     number: Positive
     incarnation: Annotated[str, Meta(max_length=200)] = ""
     epoch: Natural = 0
-    time: Natural
+    time: Instant
     value: Maybe[Anything] = None
     type: Annotated[str, Meta(max_length=40)] = ""
     quality: TelescopeAttributeQuality
@@ -699,7 +700,7 @@ class Watermark(Message, frozen=True, kw_only=True, tag_field="schema", tag="wat
     partition: Annotated[int, Meta(ge=0, le=100000)]
     partitions: Annotated[int, Meta(ge=1, le=100001)]
     log: Annotated[str, Meta(min_length=1, max_length=100)]
-    read_to: Natural
+    read_to: Instant
 
 
 class WorkerPosition(Message, frozen=True, kw_only=True, tag_field="schema", tag="worker-position/1"):

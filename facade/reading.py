@@ -4,6 +4,7 @@ import enum
 
 import msgspec
 
+from facade.clock import Time
 from facade.icd.topic_model import Limits
 
 Image = tuple[tuple[float, ...], ...]
@@ -32,8 +33,8 @@ class Reading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """
 
     value: Value
-    time: float
-    """Time of the data, not of arrival [Unix s]."""
+    time: Time
+    """Time of the data, not of arrival."""
     quality: Quality = Quality.VALID
 
     def invalid(self) -> "Reading":
@@ -48,8 +49,8 @@ class Changes:
         self.shown: dict[str, Reading] = {}
         """By name."""
 
-    def reading(self, name: str, value: Value, now: float, quality: Quality = Quality.VALID) -> Reading:
-        """Return the reading of a value found at a time [Unix s]."""
+    def reading(self, name: str, value: Value, now: Time, quality: Quality = Quality.VALID) -> Reading:
+        """Return the reading of a value found at a time."""
         before = self.shown.get(name)
         # NaN is not equal to itself.
         same = before is not None and (before.value is value or before.value == value)

@@ -14,7 +14,7 @@ import tango
 from tango.server import Device, attribute, run
 
 from facade.bus.port import Record
-from facade.clock import SystemClock
+from facade.clock import SystemClock, as_time
 from facade.flows.mirror.messages import MirrorRule, rule_record
 from proving.roles import RoleContext
 
@@ -99,4 +99,4 @@ def read_pushed(journal: Path) -> dict[str, list[float]]:
 
 def rule(name: str, patterns: Sequence[str], now: float) -> Record:
     """Return the record of a rule that has them mirrored."""
-    return rule_record(MirrorRule(rule=name, patterns=list(patterns), time=round(now * 1e6), origin="telescope"))
+    return rule_record(MirrorRule(rule=name, patterns=list(patterns), time=as_time(now), origin="telescope"))

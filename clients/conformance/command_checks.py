@@ -34,6 +34,7 @@ from clients.conformance.subarray_run import (
     require_rest,
 )
 from clients.sample_arguments import FAMILIES, bad_arguments
+from facade.clock import as_seconds
 from facade.errors import ConfigError
 from facade.flows.commands.rules import STABLE, is_transitional
 from facade.icd.model import CommandDefinition
@@ -77,7 +78,7 @@ def bus_of(system: LiveSystem) -> BusRecords:
     """Return the records on the bus after the run."""
     run = run_of(system)
     records = {
-        str(message.get("id")): (message, record.timestamp_us / 1e6)
+        str(message.get("id")): (message, as_seconds(record.timestamp_us))
         for record, message in system.messages("commands")
         if message.get("device") == run.device
     }
@@ -136,10 +137,10 @@ def judge_record(call: TakenCall, bus: BusRecords) -> str:
         if message[key] != value:
             raise Mismatch(f"{key} {value}", message[key])
     for key, field in _TIMES.items():
-        wanted, found = getattr(command, field), (message[key] - message["issued"]) / 1e6
+        wanted, found = getattr(command, field), as_seconds(message[key] - message["issued"])
         if abs(wanted - found) >= 1e-3:
             raise Mismatch(f"{key} {wanted}", found)
-    return f"{(at - message['issued'] / 1e6) * 1e3:.1f} ms after the call"
+    return f"{(at - as_seconds(message['issued'])) * 1e3:.1f} ms after the call"
 
 
 def judge_acks(call: TakenCall, bus: BusRecords) -> str:

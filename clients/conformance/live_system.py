@@ -19,7 +19,7 @@ from facade.bus.dead_letters import original
 from facade.bus.kafka.admin import FoundTopic, inspect_topics, newest_records
 from facade.bus.kafka.connection import Connection
 from facade.bus.port import Record
-from facade.clock import Clock, wait_until
+from facade.clock import NEVER, Clock, as_seconds, wait_until
 from facade.config import Settings
 from facade.errors import ConfigError, InfraError
 from facade.icd.model import Attribute, DeviceClass, Icd, instance_role
@@ -117,8 +117,8 @@ def read_all(proxy: Any, entries: Sequence[Attribute], clock: Clock) -> list[Tan
     try:
         answers = proxy.read_attributes([entry.name for entry in entries])
     except tango.DevFailed as failed:
-        return [TangoValue(at=clock.now(), error=str(failed.args[0].desc))] * len(entries)
-    now = clock.now()
+        return [TangoValue(at=as_seconds(clock.now_us()), error=str(failed.args[0].desc))] * len(entries)
+    now = as_seconds(clock.now_us())
     return [_of_tango(answer, now) for answer in answers]
 
 
@@ -179,7 +179,7 @@ class EventStreams:
                 proxy.unsubscribe_event(id)
 
     def _take(self, stream: EventStream, event: Any) -> None:
-        now = self._clock.now()
+        now = as_seconds(self._clock.now_us())
         with self._lock:
             if not self.is_on:
                 return
@@ -324,7 +324,7 @@ class LiveSystem:
     def dead_letters(self, topic: str, records: Collection[Record]) -> frozenset[tuple[int, int]]:
         """Return partition and offset of the records that have a dead letter, once each is old enough to have one."""
         offsets, found = {(one.partition, one.offset) for one in records}, set[tuple[int, int]]()
-        newest = max((one.timestamp_us for one in records), default=0) / 1e6
+        newest = as_seconds(max((one.timestamp_us for one in records), default=NEVER))
 
         def all_there() -> bool:
             for letter in newest_records(self.connection, DEAD_LETTERS, _HISTORY) if offsets else ():
@@ -333,7 +333,7 @@ class LiveSystem:
                     found.update([(about.partition, about.offset)] if about.topic == topic else [])
             return found.issuperset(offsets)
 
-        wait_until(self.clock, all_there, _SET_ASIDE_WITHIN - max(self.clock.now() - newest, 0.0), 0.2)
+        wait_until(self.clock, all_there, _SET_ASIDE_WITHIN - max(as_seconds(self.clock.now_us()) - newest, 0.0), 0.2)
         return frozenset(found.intersection(offsets))
 
     def sample(self, topic: str) -> list[Record]:

@@ -39,7 +39,7 @@ from clients.conformance.devices import (
 )
 from clients.conformance.live_system import LiveSystem
 from facade.cli.tango_host import TangoHost, device_name
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, as_seconds
 from facade.config import Settings, load_settings
 from facade.console import Console, table, wide
 from facade.errors import ConfigError, FacadeError
@@ -230,7 +230,7 @@ def _run(options: CheckOptions, console: Console, clock: Clock) -> int:
     if len(results) < len(wanted):
         raise ConfigError(f"interrupted after {len(results)} of {len(wanted)} checks")
     if options.html is not None:
-        write_html(options.html, results, options, clock.now())
+        write_html(options.html, results, options, as_seconds(clock.now_us()))
     print_report(console, results, clock.monotonic() - begin)
     return FAILED if any(result.outcome == "failed" for result in results) else PASSED
 

@@ -19,7 +19,7 @@ from clients.ask import in_name_of
 from clients.conformance.checks import Mismatch, explain
 from clients.conformance.live_system import EventStream, EventStreams, LiveSystem
 from clients.sample_arguments import bad_arguments, good_argument
-from facade.clock import Clock, wait_until
+from facade.clock import Clock, as_seconds, wait_until
 from facade.errors import ConfigError
 from facade.flows.commands.rules import is_transitional
 from facade.icd.model import CommandDefinition, DeviceClass, Icd
@@ -148,7 +148,9 @@ class SubarrayClient:
             result = self._proxy.command_inout(name, *([] if argument is None else [argument]))
         except tango.DevFailed as failed:
             error = f"{failed.args[0].reason}: {failed.args[0].desc}"
-        return CommandAnswer(result=result, error=error, took=self._clock.monotonic() - begin, at=self._clock.now())
+        return CommandAnswer(
+            result=result, error=error, took=self._clock.monotonic() - begin, at=as_seconds(self._clock.now_us())
+        )
 
     def read(self, name: str) -> Any:
         """Return a value; of a state, its label."""
@@ -204,20 +206,20 @@ def require_rest(system: LiveSystem) -> None:
 
 def command_subarray(system: LiveSystem, device_class: DeviceClass, device: str) -> SubarrayRun:
     """Command a subarray that is OFF and EMPTY, and leave it so."""
-    run = SubarrayRun(device=device, began=system.clock.now())
+    run = SubarrayRun(device=device, began=as_seconds(system.clock.now_us()))
     subarray = SubarrayClient(system.proxy(device), system.icd, system.clock)
     with closing(EventStreams(system.clock)) as events:
         subarray.listen(events)
         if (now := subarray.states()) != _AT_REST or subarray.read(PENDING):  # since the kit began
             run.broken_off = f"expected OFF and EMPTY, got {' and '.join(now)}: somebody else commands it"
-            run.ended = system.clock.now()
+            run.ended = as_seconds(system.clock.now_us())
             return run
         try:
             _Runner(system, device_class, subarray, run).go()
         except Exception as error:
             run.broken_off = explain(error)
         finally:
-            run.ended = system.clock.now()
+            run.ended = as_seconds(system.clock.now_us())
             run.left = _put_back(subarray)
             if run.left:  # said at once: an interrupted run has no report
                 os.write(2, f"{device} was not put back: {run.left}\n".encode())
@@ -249,7 +251,7 @@ class _Runner:
     ) -> None:
         self._icd, self._subarray, self._run = system.icd, subarray, run
         self._commands = {command.name: command for command in device_class.commands}
-        self._number = round(system.clock.now() * 1e3)
+        self._number = round(as_seconds(system.clock.now_us()) * 1e3)
         self._tried: set[object] = set()
         self._last, self._outcome = system.options.outcome or ("", "")
 

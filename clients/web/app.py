@@ -380,7 +380,7 @@ class _Journal:
                     target=str(asked.get("device") or asked.get("source") or "")[:_LONGEST_NAME],
                     text=(told if error is None else str(error))[:_LONGEST_NOTE],
                     refused=error is not None,
-                    time=round(self._clock.now() * 1e6),
+                    time=self._clock.now_us(),
                     origin=self._origin,
                 )
             )

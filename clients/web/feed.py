@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 
 from clients.events import EventRecord
-from facade.clock import Clock
+from facade.clock import Clock, as_seconds
 from facade.flows.alerts.follower import FollowedAlert
 from facade.reading import Quality
 
@@ -172,7 +172,7 @@ class Feed:
             found = self._trends.get((device, attribute))
             if found is None:
                 return [], []
-            now = self._clock.now()
+            now = as_seconds(self._clock.now_us())
             times, values = found[span].points(now - span)
             if values and device not in self._silent:  # without an event the value has not changed
                 times.append(now)
@@ -214,7 +214,7 @@ class Feed:
             self._silent, self._away = dict(self._pulse.silent()), self._pulse.away
         self._number += 1
         self._changed |= dict.fromkeys((*values, *([""] if alerts else ())), self._number)
-        content = {"time": self._clock.now(), "values": values, "alerts": msgspec.to_builtins(alerts)}
+        content = {"time": as_seconds(self._clock.now_us()), "values": values, "alerts": msgspec.to_builtins(alerts)}
         if before != (self._silent, self._away):
             content |= {"silent": self._silent, "away": self._away}
         self._frames.append(self._frame("news", content))
@@ -249,7 +249,7 @@ class Feed:
         if self._snapshot is None:
             with self._lock:
                 content = {
-                    "time": self._clock.now(),
+                    "time": as_seconds(self._clock.now_us()),
                     "values": self._shown,
                     "silent": self._silent,
                     "away": self._away,
@@ -282,7 +282,7 @@ class Feed:
             for one in self._trends.values():
                 for trend in one.values():
                     trend.thin(spacing)
-        now = self._clock.now()
+        now = as_seconds(self._clock.now_us())
         for trend in found.values():
             if value[1] == Quality.INVALID.value:
                 trend.add(now, math.nan)

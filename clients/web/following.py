@@ -9,7 +9,7 @@ from typing import Final
 import tango
 
 from clients.events import EventPulse, EventRecorder, find_servers
-from facade.clock import Clock, utc_text
+from facade.clock import Clock, as_time, utc_text
 from facade.errors import FacadeError
 from facade.icd.model import Attribute, DeviceClass, Icd
 
@@ -75,7 +75,7 @@ class Following:
         """Return the reason why devices cannot be reached; empty: the Tango database answers."""
         since = self.silent().get(_DATABASE)
         return (
-            f"The Tango database at {self._tango_host} does not answer since {utc_text(int(since * 1e6))}."
+            f"The Tango database at {self._tango_host} does not answer since {utc_text(as_time(since))}."
             if since
             else ""
         )

@@ -10,7 +10,7 @@ import threading
 from typing import Final
 
 from clients.web.feed import HOUR, Points, Trend
-from facade.clock import Clock
+from facade.clock import Clock, as_seconds, as_time
 from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
 from facade.reading import Quality
@@ -33,7 +33,7 @@ class ArchivedTrends:
 
     def before(self, device: str, attribute: str, time: float, span: float = HOUR) -> Points:
         """Return the values of a scalar within the last `span` [s], before a time [Unix s]."""
-        name, now = (f"{device}/{attribute}", span), self._clock.now()
+        name, now = (f"{device}/{attribute}", span), as_seconds(self._clock.now_us())
         since = now - span
         if time <= since:
             return [], []
@@ -54,7 +54,7 @@ class ArchivedTrends:
 
     def _read(self, name: str, since: float, now: float) -> Trend:
         try:
-            found = self._archive.find(name, round(since * 1e6), round(now * 1e6))
+            found = self._archive.find(name, as_time(since), as_time(now))
         except (ArchiveError, OSError) as error:
             if self._said != str(error):
                 self._said = str(error)
@@ -68,9 +68,9 @@ def _trend(found: Series, span: float) -> Trend:
     trend = Trend(span=span)
     for at, one in found.points:
         if at in found.gaps:
-            trend.add(found.gaps[at] / 1e6, math.nan)
+            trend.add(as_seconds(found.gaps[at]), math.nan)
         is_valid = one.quality != Quality.INVALID.value
-        trend.add(at / 1e6, float(one.value) if is_valid and isinstance(one.value, int | float) else math.nan)
+        trend.add(as_seconds(at), float(one.value) if is_valid and isinstance(one.value, int | float) else math.nan)
     if found.points:
-        trend.add((found.last + SILENT_US) / 1e6, math.nan)
+        trend.add(as_seconds(found.last + SILENT_US), math.nan)
     return trend

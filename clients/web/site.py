@@ -17,7 +17,7 @@ from clients.status import QUESTIONS, judge, see
 from clients.web.doors import Person
 from clients.web.feed import exact
 from clients.web.following import is_followed
-from facade.clock import Clock, utc_seconds
+from facade.clock import Clock, as_time, utc_seconds
 from facade.errors import ConfigError, FacadeError, InfraError
 from facade.flows.commands.outcomes import HELD
 from facade.flows.telemetry.plan import FIGURES
@@ -147,7 +147,11 @@ class Site:
             with suppress(FacadeError):
                 alarms = json.loads(self._only(ALERTS).command("GetAlarms"))
         answers = {name: read(*one) for name, one in QUESTIONS.items()}
-        away = {instances[one]: f"no answer since {utc_seconds(at)}" for one, at in silent.items() if one in instances}
+        away = {
+            instances[one]: f"no answer since {utc_seconds(as_time(at))}"
+            for one, at in silent.items()
+            if one in instances
+        }
         registered, labels = sorted({*instances.values()}), self._icd.enums["HealthState"]
         judged = judge(see(answers, alarms, registered, lambda one: away.get(one, ""), labels), self._icd.conditions)
         findings = [one._asdict() for one in judged.findings]

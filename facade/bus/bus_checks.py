@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from facade.clock import Time, as_seconds
 from facade.config import Settings
 from facade.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
 from facade.icd.model import Icd
@@ -54,7 +55,7 @@ class GroupPosition(NamedTuple):
     committed: int
     begin: int
     end: int
-    waiting_since: float
+    waiting_since: Time
     """Time of the first record after the position [Unix s]; 0: there is none, or it cannot be read."""
 
 
@@ -165,12 +166,12 @@ def describe_lag(group: str, state: GroupState) -> Finding:
     return Finding(NOTE, f"group {group}", text)
 
 
-def judge_lag(icd: Icd, group: str, state: GroupState, now: float) -> Iterator[Finding]:
-    """Judge the position of a group; `now`: by the broker's clock [Unix s]."""
+def judge_lag(icd: Icd, group: str, state: GroupState, now: Time) -> Iterator[Finding]:
+    """Judge the position of a group; `now`: by the broker's clock."""
     for name, partition, committed, begin, end, since in state.positions:
         topic = icd.topics.get(name)
         about = f"group {group}, {name}/{partition}"
-        waits, lag = (max(0.0, now - since) if since else 0.0), max(0, end - max(committed, begin))
+        waits, lag = (max(0.0, as_seconds(now - since)) if since else 0.0), max(0, end - max(committed, begin))
         if committed > end:
             text = f"its place is {committed}, the topic ends at {end}: the topic was made again, or has lost records"
             yield Finding(FAILED, about, text, "stop the workers, and see how-to/find-lost-data")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from facade.bus.port import TRANSACTION, Record
+from facade.clock import Time
 from facade.outcome import RecordRejected
 from facade.printable import printable
 
@@ -70,7 +71,7 @@ def original(record: Record) -> Record:
         headers=tuple(one for one in record.headers if not (one[0].startswith(PREFIX) or one[0] == TRANSACTION)),
         partition=_number(added.get("partition", ""), -1),
         offset=_number(added.get("offset", ""), -1),
-        timestamp_us=_number(added.get("timestamp_us", ""), 0),
+        timestamp_us=Time(_number(added.get("timestamp_us", ""), 0)),
     )
 
 

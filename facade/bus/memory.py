@@ -13,13 +13,11 @@ from zlib import crc32
 
 from facade.bus.offsets import Extent, TopicShape
 from facade.bus.port import BusHealth, PartitionColumns, Record
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, to_ms
 from facade.errors import BusError
 from facade.icd.load import load
 
 __all__ = ["MemoryBus", "MemoryLog"]
-
-_MICRO = 1_000_000
 
 
 class MemoryLog:
@@ -56,7 +54,7 @@ class MemoryLog:
         with self.changed:
             logs = self.partitions(record.topic)
             number = record.partition if record.partition >= 0 else crc32(record.key or b"") % len(logs)
-            at = record.timestamp_us or round(self._clock.now() * _MICRO)
+            at = record.timestamp_us or self._clock.now_us()
             logs[number].append(replace(record, partition=number, offset=len(logs[number]), timestamp_us=at))
             self.changed.notify_all()
 
@@ -103,7 +101,7 @@ class MemoryReader:
         found = []
         records = self.take(limit, timeout)
         for (topic, number), run in itertools.groupby(records, lambda one: (one.topic, one.partition)):
-            columns = ((one.offset, one.timestamp_us // 1000, one.key, one.value, one.headers) for one in run)
+            columns = ((one.offset, to_ms(one.timestamp_us), one.key, one.value, one.headers) for one in run)
             found.append(PartitionColumns(topic, number, *map(list, zip(*columns, strict=True))))
         return found
 

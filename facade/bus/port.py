@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from facade.clock import NEVER, Time, from_ms
 from facade.errors import BusError
 
 
@@ -43,8 +44,8 @@ class Record:
     partition: int = -1
     """-1 when writing: by the key."""
     offset: int = -1
-    timestamp_us: int = 0
-    """Creation or append time of the record, by the topic's setting [Unix us]."""
+    timestamp_us: Time = NEVER
+    """Creation or append time of the record, by the topic's setting."""
 
 
 class PartitionColumns(NamedTuple):
@@ -75,7 +76,7 @@ class PartitionColumns(NamedTuple):
                 headers=headers,
                 partition=self.partition,
                 offset=offset,
-                timestamp_us=time * 1000,
+                timestamp_us=from_ms(time),
             )
 
 
@@ -99,8 +100,8 @@ class PartitionBatch(Protocol):
         """Return the offset of the last record."""
 
     @property
-    def appended(self) -> tuple[int, int]:
-        """Return the timestamps of the first and the last record [Unix us]."""
+    def appended(self) -> tuple[Time, Time]:
+        """Return the timestamps of the first and the last record."""
 
     @property
     def high_watermark(self) -> int:
@@ -109,8 +110,8 @@ class PartitionBatch(Protocol):
     def values(self) -> list[bytes | None]:
         """Return the values in order."""
 
-    def append_time(self, index: int) -> int:
-        """Return the timestamp of one record [Unix us]."""
+    def append_time(self, index: int) -> Time:
+        """Return the timestamp of one record."""
 
     def record(self, index: int) -> Record:
         """Return one record whole."""
@@ -131,8 +132,8 @@ class OffsetRange:
     """Disagreement found when the worker began here; reported once, with the first transaction."""
     partitions: int = 0
     """Number of partitions of the topic, as last reported; 0: unknown."""
-    read_to: int = 0
-    """All records that the broker appended before this time are consumed [Unix us]; 0: unknown.
+    read_to: Time = NEVER
+    """All records that the broker appended before this time are consumed; 0: unknown.
 
     It is the append time of the last consumed record. If nothing followed that record, it is the brokers' time before
     the request for the partition's end.
@@ -155,8 +156,8 @@ class TransactionalLog(Protocol):
         """Return the ranges since the last commit, for each partition of this worker."""
 
     @property
-    def broker_time(self) -> int:
-        """Return the brokers' time [Unix us], as far as it is known, and never ahead of it; 0: unknown."""
+    def broker_time(self) -> Time:
+        """Return the brokers' time, as far as it is known, and never ahead of it; 0: unknown."""
 
     def ask_ends(self, places: Collection[TopicPartition]) -> None:
         """Request the ends of partitions, and advance `read_to` where everything is consumed.
@@ -342,8 +343,8 @@ class BusHealth:
 
     connected: bool = False
     last_error: str = ""
-    last_error_at: float = 0.0
-    """Wall-clock time of `last_error` [Unix s]."""
+    last_error_at: Time = NEVER
+    """Wall-clock time of `last_error`."""
 
     down_at: float = 0.0
     """Monotonic time at which a client last failed to reach a broker [s]."""

@@ -18,7 +18,7 @@ from facade.bus.dead_letters import COUNT, NUMBER, PREFIX, ROW, original, size_o
 from facade.bus.dead_letters import dead_letter as make_dead_letter
 from facade.bus.offsets import ACCOUNTS
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
 from facade.messages import StreamAccount
@@ -58,7 +58,7 @@ class Origin(NamedTuple):
     topic: str
     partition: int
     offset: int
-    timestamp_us: int
+    timestamp_us: Time
     row: int = -1
     """Number of a row in a columnar batch; -1: the whole record."""
 
@@ -92,7 +92,7 @@ class DeadLetter:
     """A dead letter without its record; its texts are safe to print."""
 
     at: DeadLetterOffset
-    written_us: int
+    written_us: Time
     origin: Origin
     reason: str
     path: str
@@ -139,7 +139,7 @@ class Selection:
 
     topics: Collection[str] = ()
     reasons: Collection[str] = ()
-    since_us: int = 0
+    since_us: Time = NEVER
     offsets: Collection[DeadLetterOffset] = ()
 
     def has(self, dead_letter: DeadLetter) -> bool:
@@ -246,7 +246,7 @@ def _fate(
     return RedriveFate.LATE if outcome == LATE else RedriveFate.PUT_BACK
 
 
-def put_back(dead_letter: Record, client: str = "", time_us: int = 0) -> list[Record]:
+def put_back(dead_letter: Record, client: str = "", time_us: Time = NEVER) -> list[Record]:
     """Return the original record of a dead letter, and its mark.
 
     Parameters
@@ -282,8 +282,8 @@ class TransactionWriter(Protocol):
         """
 
 
-def accounted(dead_letters: Iterable[Record], time_us: int) -> Iterator[Record]:
-    """Return the entries on `accounts` of dead letters that are put back at a time [Unix us]."""
+def accounted(dead_letters: Iterable[Record], time_us: Time) -> Iterator[Record]:
+    """Return the entries on `accounts` of dead letters that are put back at a time."""
     counts: Counter[str] = Counter()
     for dead_letter in dead_letters:
         said = dict(dead_letter.headers).get(PREFIX + COUNT, b"1").decode(errors="replace")
@@ -336,7 +336,7 @@ class Redrive:
             if len(batch) == self._most or size > _MOST_BYTES:
                 break
         if batch:
-            now_us = round(self._clock.now() * 1e6)
+            now_us = self._clock.now_us()
             records = [record for dead_letter in batch for record in put_back(dead_letter, self._client, now_us)]
             self._writer.write([*records, *accounted(batch, now_us)])
             self.done += len(batch)

@@ -17,7 +17,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
 from facade.bus.signatures import SIGNATURE
-from facade.clock import SystemClock
+from facade.clock import MINUTE, SystemClock, Time, as_duration, as_seconds
 from facade.config import Settings, load_settings
 from facade.console import OUT, SINCE, AsJson, Since, moment, table, wide
 from facade.durations import parse_duration
@@ -33,8 +33,8 @@ _NAMED = 4
 """Most roles that a line names."""
 _LONGEST = 17
 """More digits are no time."""
-_AWAY = 60.0
-"""Largest difference between the clocks of broker and device server [s]."""
+_AWAY = MINUTE
+"""Largest difference between the clocks of broker and device server."""
 
 
 def audit(
@@ -56,29 +56,33 @@ def audit(
     """
     if kind and kind not in AUDIT_KINDS:
         raise ConfigError(f"--kind: expected one of {', '.join(AUDIT_KINDS)}, got {kind!r:.50}")
-    begin = SystemClock().now() - parse_duration(since, "--since")
+    begin = SystemClock().now_us() - as_duration(parse_duration(since, "--since"))
     found = audited(begin)
     entries = [one for one in sorted(found) if by in f"{one.client}\n{one.operator}" and on in one.target]
     entries = [one for one in entries if kind in ("", one.kind)][-limit:]
     if as_json:
-        typer.echo(json.dumps([{**one._asdict(), "rests_on": found[one]} for one in entries], indent=2))
+        typer.echo(
+            json.dumps(
+                [{**one._asdict(), "time": as_seconds(one.time), "rests_on": found[one]} for one in entries], indent=2
+            )
+        )
         return
     if not entries:
         OUT.print("nobody did anything in this time" + (" that was asked for" if by or on or kind else ""))
         return
     titles = ("time (UTC)", "act", "target", "client", "operator", "said", "rests on")
-    rows = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
+    lines = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
     console = wide()
-    console.print(table(titles, rows, whole=titles[:3], cut={"said": console.width // 4}))
+    console.print(table(titles, lines, whole=titles[:3], cut={"said": console.width // 4}))
 
 
-def audited(begin: float) -> dict[AuditEntry, str]:
-    """Return all that people did and were refused since a time [Unix s], each with the right on which it rests."""
+def audited(begin: Time) -> dict[AuditEntry, str]:
+    """Return all that people did and were refused since a time, each with the right on which it rests."""
     settings, topics = load_settings(), load_icd().topics
     connection = Connection(settings, clock=SystemClock())
     found: dict[AuditEntry, str] = {}
     for topic, entry_of in sources().items():
-        records = read_range(connection, topic, find_range(connection, topic, since=max(begin - _AWAY, 0.001)))
+        records = read_range(connection, topic, find_range(connection, topic, since=max(begin - _AWAY, Time(1000))))
         for record in records:
             if (entry := entry_of(record)) is not None and entry.time >= begin:
                 found.setdefault(entry, rests_on(topics[topic], settings, entry))
@@ -114,8 +118,15 @@ def dead_letter_entry(record: Record) -> AuditEntry | None:
         return None
     place = "/".join(said.get(dead_letters.PREFIX + part, "?") for part in ("topic", "partition", "offset"))
     stated = said.get(redrive.AT, "")
-    at_us = int(stated) if stated.isascii() and stated.isdecimal() and len(stated) < _LONGEST else record.timestamp_us
-    return AuditEntry(at_us / 1e6, "redrive", place, said.get(redrive.CLIENT, ""), "", kind="redrive")
+    is_stated = stated.isascii() and stated.isdecimal() and len(stated) < _LONGEST
+    return AuditEntry(
+        Time(int(stated)) if is_stated else record.timestamp_us,
+        "redrive",
+        place,
+        said.get(redrive.CLIENT, ""),
+        "",
+        kind="redrive",
+    )
 
 
 def _row(one: AuditEntry) -> Iterator[str]:

@@ -15,7 +15,7 @@ from facade.bus.kafka import admin
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.refusals import lacks_right
 from facade.bus.kafka.topics import differences
-from facade.clock import utc_seconds
+from facade.clock import NEVER, NOTHING, as_duration, as_seconds, as_time, utc_seconds
 from facade.config import Settings, load_settings
 from facade.console import AsJson, say
 from facade.errors import BusError, ConfigError
@@ -30,7 +30,7 @@ from facade.runtime.replay import replay_topics
 
 _HEARD = 500
 """Heartbeats to read."""
-_CLOCK_WAIT = 2 * heartbeats.SILENT
+_CLOCK_WAIT = as_seconds(2 * heartbeats.SILENT)
 """Longest wait for a new heartbeat [s]."""
 _MIN_INSYNC = "min.insync.replicas"
 
@@ -86,7 +86,7 @@ def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
         yield from bus_checks.judge_rights(role, bus_checks.needs_of(icd, role), rights, connection.prefix)
     ahead, findings = _clocks(connection)
     yield from findings
-    now = connection.clock.now() - ahead
+    now = connection.clock.now_us() - as_duration(ahead)
     for worker in (worker for one in manifests() for worker in one.workers):
         name = icd.roles[worker.name].group
         try:
@@ -156,15 +156,15 @@ def _own_clock(connection: Connection) -> float | None:
     """Wait for a new heartbeat: its broker's time is between two readings of our clock."""
     clock, topic = connection.clock, heartbeats.TOPIC
     began, before = clock.monotonic(), admin.find_range(connection, topic)
-    looked = clock.now()
+    looked = clock.now_us()
     while clock.monotonic() - began < _CLOCK_WAIT:
         ranges = admin.find_range(connection, topic)
-        now = clock.now()
+        now = clock.now_us()
         # A broker that is just being lost may have none of the new records.
         if ranges != before and (found := admin.newest_records(connection, topic, 1)):
-            newest = max(record.timestamp_us for record in found) / 1e6
+            newest = max(record.timestamp_us for record in found)
             # Within these bounds nothing is certain; beyond them the clocks surely differ.
-            return max(0.0, looked - newest) or min(0.0, now - newest)
+            return as_seconds(max(NOTHING, looked - newest) or min(NOTHING, now - newest))
         looked = now
     return None
 
@@ -173,7 +173,7 @@ def _other_clocks(heard: Iterable[Heard]) -> dict[str, float]:
     """Return the difference of the clock of each process with heartbeats to the broker's [s]."""
     found: dict[str, list[float]] = {}
     for heartbeat, at in heard:
-        found.setdefault(heartbeat.component, []).append(heartbeat.time / 1e6 - at)
+        found.setdefault(heartbeat.component, []).append(as_seconds(heartbeat.time - at))
     # A delayed one looks late, but never ahead.
     return {name: max(ahead) for name, ahead in found.items()}
 
@@ -183,14 +183,14 @@ def _heard(connection: Connection) -> list[Heard]:
     found = []
     for record in admin.newest_records(connection, heartbeats.TOPIC, _HEARD):
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            found.append(Heard(decode(record.value or b""), record.timestamp_us / 1e6))
+            found.append(Heard(decode(record.value or b""), record.timestamp_us))
     return found
 
 
 def processes(heard: Iterable[Heard]) -> Iterator[Finding]:
     """Return the hosts of the facade's processes that are alive, and since when each runs or stands by."""
     last = {(one.heartbeat.component, one.heartbeat.incarnation): one for one in sorted(heard, key=lambda one: one.at)}
-    now = max((one.at for one in last.values()), default=0.0)
+    now = max((one.at for one in last.values()), default=NEVER)
     found: dict[str, list[str]] = {}
     for (component, incarnation), (heartbeat, at) in last.items():
         if heartbeat.role == "controller" or heartbeat.stopping or now - at > heartbeats.SILENT:
@@ -200,7 +200,7 @@ def processes(heard: Iterable[Heard]) -> Iterator[Finding]:
             does = "stands by"
         host = heartbeats.host_of(incarnation) or "a host that its release does not tell"
         began = heartbeats.began(incarnation)
-        since = f" since {utc_seconds(began)}" if began else ""
+        since = f" since {utc_seconds(as_time(began))}" if began else ""
         found.setdefault(name, []).append(f"{does} on {host}{since}")
     for name, texts in sorted(found.items()):
         yield Finding(NOTE, name, "; ".join(sorted(texts)))

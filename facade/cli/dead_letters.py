@@ -37,7 +37,7 @@ from facade.bus.redrive import (
     read_dead_letter,
     text_of,
 )
-from facade.clock import Clock, SystemClock
+from facade.clock import NEVER, Clock, SystemClock, Time, as_duration, as_seconds
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.config import Settings, load_settings
@@ -259,7 +259,7 @@ def trials_of(icd: Icd, settings: Settings, clock: Clock) -> Trial:
         return lambda record: made if isinstance(made := decode(record.value), Unused) else USED
 
     def read(record: Record) -> Outcome:
-        return of_topic(record.topic)(replace(record, timestamp_us=round(clock.now() * 1e6)))
+        return of_topic(record.topic)(replace(record, timestamp_us=clock.now_us()))
 
     return read
 
@@ -274,7 +274,7 @@ def _selection(
 ) -> Selection:
     if unknown := [name for name in topics or () if name not in icd.topics]:
         raise ConfigError(f"--topic: expected a topic of the interface, without the prefix, got {unknown[0]!r:.100}")
-    since_us = round((clock.now() - parse_duration(since, "--since")) * 1e6) if since else 0
+    since_us = clock.now_us() - as_duration(parse_duration(since, "--since")) if since else NEVER
     chosen = [*map(_offset, offsets or ())]
     return Selection(topics=topics or (), reasons=reasons or (), since_us=since_us, offsets=chosen)
 
@@ -287,7 +287,7 @@ def _offset(text: str) -> DeadLetterOffset:
 
 
 def _dead_letters(connection: Connection, selection: Selection) -> Iterator[Record]:
-    ranges = find_range(connection, TOPIC, since=selection.since_us / 1e6)
+    ranges = find_range(connection, TOPIC, since=selection.since_us)
     return read_range(connection, TOPIC, ranges)
 
 
@@ -359,9 +359,9 @@ class Listing:
         ]
 
 
-def _time(time_us: int) -> str:
+def _time(time: Time) -> str:
     try:
-        return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return datetime.fromtimestamp(as_seconds(time), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     except (OverflowError, ValueError, OSError):
         return "-"
 

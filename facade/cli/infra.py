@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 from rich.text import Text
 
-from facade.clock import SystemClock
+from facade.clock import SystemClock, as_time
 from facade.config import FILE_VARIABLE, load_settings
 from facade.console import ERR, moment, table, wide
 from facade.errors import ConfigError
@@ -81,7 +81,7 @@ def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     lines, limps = local.status(state_dir), local.find_limps(state_dir)
     rows = []
     for line in lines:
-        since = moment(line.since)
+        since = moment(as_time(line.since))
         alive = Text("yes", "green") if line.alive else Text("no", "red")
         alive = Text(limps[line.service], "red") if line.alive and line.service in limps else alive
         pid = "-" if line.pid is None else str(line.pid)

@@ -148,6 +148,8 @@ def _number(schema: Schema, place: _Place, base: type[int] | type[float]) -> Any
         if not fits or not -_INT64 <= value < _INT64:
             raise place.error(f"{keyword}: expected {base.__name__} of at most 63 bits, got {value!r:.80}")
         bounds[bound] = value
+    if schema.get("x-unit") == "us":
+        bounds["title"] = "time"  # as of `facade.numbers.Instant`
     return Annotated[base, msgspec.Meta(**bounds)] if bounds else base
 
 

@@ -3,9 +3,9 @@
 A record with such a mistake is well-formed, and would be shown as if it were correct.
 """
 
-from datetime import UTC, datetime
 from typing import Final
 
+from facade.clock import DAY, NEVER, Time, utc_text
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
@@ -15,31 +15,31 @@ KEY: Final = "key"
 """Reason of a record whose key does not fit its content."""
 _UNITS: Final = {"seconds": 1_000_000.0, "milliseconds": 1_000.0, "nanoseconds": 0.001}
 """Units that senders use instead of microseconds, with their number of microseconds."""
-_YEAR_US: Final = 366 * 86_400 * 1_000_000
-_OLDEST_US: Final = 30 * _YEAR_US
+_YEAR: Final = 366 * DAY
+_OLDEST: Final = NEVER + 30 * _YEAR
 """An earlier append time is not a broker's, and proves nothing."""
 
 
-def wrong_unit(time_us: int, appended_us: int, path: str) -> RecordRejected | None:
+def wrong_unit(time: Time, appended: Time, path: str) -> RecordRejected | None:
     """Return the rejection of a time that cannot be in microseconds; None: it can.
 
     Read in another unit, the time is within a year of the broker's; read in microseconds, it is not.
 
     Parameters
     ----------
-    time_us
+    time
         Time in a record, taken as [Unix us].
-    appended_us
-        Append time of the record [Unix us].
+    appended
+        Append time of the record.
     path
         Path of the time in the record.
     """
-    if abs(time_us - appended_us) < _YEAR_US or time_us <= 0 or appended_us < _OLDEST_US:
+    if abs(time - appended) < _YEAR or time <= NEVER or appended < _OLDEST:
         return None
     for unit, factor in _UNITS.items():
-        if abs(time_us * factor - appended_us) < _YEAR_US:
-            meant = datetime.fromtimestamp(time_us * factor / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            what = f"expected Unix time in microseconds, got {time_us}, which is {meant} in {unit}"
+        meant = Time(round(int(time) * factor))
+        if abs(meant - appended) < _YEAR:
+            what = f"expected Unix time in microseconds, got {time}, which is {utc_text(meant)[:19]}Z in {unit}"
             return RecordRejected(TIME_UNIT, path, what)
     return None
 

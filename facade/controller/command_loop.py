@@ -14,7 +14,7 @@ import msgspec
 from facade import tracing
 from facade.bus.port import GroupMember, Record, Writer
 from facade.bus.signatures import UNSIGNED, Signatures
-from facade.clock import Clock
+from facade.clock import NOTHING, SECOND, Clock, as_seconds
 from facade.controller.api import Controller, Rejected
 from facade.controller.call import Call, Device
 from facade.controller.command_state import Effect, Event, State, Transition
@@ -184,7 +184,7 @@ class Handling:
     def _has_expired(self, execution: Execution) -> bool:
         if not self.is_late(execution):
             return False
-        late = (self.outbox.now_us() - execution.message.not_after) / 1e6
+        late = as_seconds(self.outbox.now_us() - execution.message.not_after)
         text = f"{INTERRUPTED}, and now it is too late to begin it again"
         self._end_ours(execution, Event.LATE, text if execution.again else f"expired: it had to begin {late:.3f} s ago")
         return True
@@ -227,7 +227,7 @@ class Handling:
 
         def is_known(max_age: float = 0.0) -> bool:
             # Another owner is an event, which the caller finds as well.
-            within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
+            within = as_seconds(max(execution.message.not_after - self.outbox.now_us(), NOTHING))
             return execution.message.repeatable or (
                 self.ownership.check(execution, max_age=max_age, within=within) is not Owner.UNKNOWN
             )
@@ -291,7 +291,7 @@ _ANSWER = 0.01
 """The same while a handler waits for the outcomes of its orders [s]."""
 _SPARE = 10.0
 """Time after which a member without a partition is superfluous [s]."""
-_LOST_US = 10_000_000
+_LOST = 10 * SECOND
 """Age at which a state known only from an outcome counts as lost: its controller was killed [us]."""
 _RETRY = 0.5
 """Pause after a failure to read the history [s]."""
@@ -400,7 +400,7 @@ class CommandLoop:
         return _ANSWER if self._orders.waiting else math.inf
 
     def _record_again(self) -> None:
-        lost = self._states.unrecorded(self._outbox.now_us() - _LOST_US, self._name)
+        lost = self._states.unrecorded(self._outbox.now_us() - _LOST, self._name)
         self._outbox.record_again([one for one in lost if one.device in self._commands])
         self._outbox.record_again(self._history.overwritten())
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from facade.bus.port import Headers, Receipt, Record
+from facade.clock import Time
 from facade.controller.command_state import CommandState, Event, State, Transition
 from facade.errors import FacadeError
 from facade.flows.commands.messages import CommandMessage
@@ -182,9 +183,9 @@ class Execution(Reports):
         if self.cancel_reason:
             raise Cancelled(self.cancel_reason)
 
-    def extend(self, deadline_us: int) -> None:
-        """Move the deadline [Unix us], up to the ceiling; it never comes nearer."""
-        self.deadline = min(max(self.deadline, deadline_us), max(self.message.ceiling, self.message.deadline))
+    def extend(self, deadline: Time) -> None:
+        """Move the deadline, up to the ceiling; it never comes nearer."""
+        self.deadline = min(max(self.deadline, deadline), max(self.message.ceiling, self.message.deadline))
 
 
 class Queues:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from facade import tracing
-from facade.clock import Clock
+from facade.clock import NOTHING, SECOND, Clock, Time, as_duration
 from facade.controller.execution_state import Execution, NotFollowed, Order, OrderOutcome
 from facade.controller.outbox import Outbox
 from facade.errors import ArgumentError, BusError
 from facade.flows.commands.messages import AckStatus, CommandMessage, issued, order_id, order_record
-from facade.flows.commands.outcomes import FINAL, IN_PROGRESS, MICRO
+from facade.flows.commands.outcomes import FINAL, IN_PROGRESS
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, Icd
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_SHARE = 0.9
-"""Share of the parent's remaining time for an order; the rest is for the parent's own outcome."""
-_RESERVE = 1.0
-"""The rest, where progress has moved the deadline of an order [s]."""
+_TENTHS = 9
+"""Tenths of the parent's remaining time for an order; the rest is for the parent's own outcome."""
+_RESERVE = SECOND
+"""The rest, where progress has moved the deadline of an order."""
 _SEND = 1.0
 """Longest wait for the confirmation of orders before they are sent again [s]."""
 _RETRY = 0.2
@@ -120,9 +120,9 @@ class Orders:
         checked = self._argument(command, argument)
         parent, now_us = execution.message, self._outbox.now_us()
         number = counts[device, name] = counts.get((device, name), 0) + 1
-        left = max(execution.deadline - now_us, 0)
+        left = max(execution.deadline - now_us, NOTHING)
         id = order_id(parent.id, device, name, number)
-        deadline = now_us + min(round(command.deadline * MICRO), round(left * _SHARE))
+        deadline = now_us + min(as_duration(command.deadline), left * _TENTHS // 10)
         return CommandMessage(
             id=id,
             device=device,
@@ -130,9 +130,9 @@ class Orders:
             argument=checked,
             transaction_id=parent.transaction_id,
             issued=issued(id),
-            not_after=min(now_us + round(command.start_within * MICRO), deadline),
+            not_after=min(now_us + as_duration(command.start_within), deadline),
             deadline=deadline,
-            ceiling=max(min(now_us + round(command.ceiling * MICRO), parent.ceiling), deadline),
+            ceiling=max(min(now_us + as_duration(command.ceiling), parent.ceiling), deadline),
             repeatable=command.repeatable,
             origin=self._component,
             parent=parent.id,
@@ -183,13 +183,13 @@ class Orders:
                     _log.info("order given id=%s device=%s parent=%s", order.id, order.message.device, execution.id)
                 return
 
-    def _deadline(self, execution: Execution, order: Order) -> int:
-        """Return the end of the wait for an outcome [Unix us]: progress moves it, within the times of the parent."""
+    def _deadline(self, execution: Execution, order: Order) -> Time:
+        """Return the end of the wait for an outcome: progress moves it, within the times of the parent."""
         message, ack = order.message, self._tracker.newest(order.id)
         until = message.deadline
         if ack is not None and ack.status == IN_PROGRESS and ack.remaining is not None:
-            until = min(max(until, ack.time + round(ack.remaining * MICRO)), message.ceiling)
-        return min(until, max(message.deadline, execution.deadline - round(_RESERVE * MICRO)))
+            until = min(max(until, ack.time + as_duration(ack.remaining)), message.ceiling)
+        return min(until, max(message.deadline, execution.deadline - _RESERVE))
 
     def _waited(self, order: Order) -> str:
         known = self._tracker.newest(order.id)

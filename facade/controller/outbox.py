@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Headers, Record, Writer
-from facade.clock import Clock
+from facade.clock import FOREVER, NEVER, Clock, Duration, Time, as_duration
 from facade.controller.command_state import Event
 from facade.controller.execution_state import Cancelled, Execution, Posted, Reports
 from facade.errors import BusError
@@ -119,14 +119,14 @@ class Outbox:
         self.closed = False
         """Set before the process ends: nothing is repeated then."""
 
-    def insist(self, attempt: Callable[[], None], until_us: float = float("inf")) -> bool:
-        """Repeat an attempt until it succeeds; False at a time [Unix us], or at the end."""
+    def insist(self, attempt: Callable[[], None], until: Time = FOREVER) -> bool:
+        """Repeat an attempt until it succeeds; False at a time, or at the end."""
         while True:
             try:
                 attempt()
             except BusError as error:
                 _log.warning("the bus did not confirm, trying again: %s", error)
-                if self.closed or self.now_us() > until_us:
+                if self.closed or self.now_us() > until:
                     return False
                 self._clock.sleep(_RETRY)
             else:
@@ -210,9 +210,9 @@ class Outbox:
                 with self._posting:
                     self._left.append(reports)  # the next time, or with the outcome
 
-    def confirm(self, reports: Reports, until_us: float = float("inf")) -> bool:
+    def confirm(self, reports: Reports, until: Time = FOREVER) -> bool:
         """Wait until all posted records of a device are on the bus; see `insist`."""
-        return self.insist(lambda: self._confirm(reports), until_us)
+        return self.insist(lambda: self._confirm(reports), until)
 
     def _confirm(self, reports: Reports) -> None:
         while reports.posted:
@@ -259,7 +259,7 @@ class Outbox:
         """Write states again that are missing on the log or followed by an older one; never over a newer one."""
         for message in messages:
             known = self.states.get(message.device, message.attribute)
-            if known is None or round(known.time * 1e6) <= message.time:
+            if known is None or known.time <= message.time:
                 self.writer.send(state_record(message))
 
     def progress(self, execution: Execution, percent: float, remaining: float | None, text: str) -> None:
@@ -272,7 +272,7 @@ class Outbox:
             remaining=None if remaining is None else min(max(remaining, 0.0), _LONGEST_REMAINING),
         )
         if ack.remaining is not None:
-            execution.extend(ack.time + round(ack.remaining * 1e6))
+            execution.extend(ack.time + as_duration(ack.remaining))
         self.writer.send(ack_record(ack, execution.headers))
 
     def wait(self, execution: Execution, seconds: float) -> None:
@@ -288,14 +288,14 @@ class Outbox:
         self._wait(execution.cancelled, seconds)
         execution.check()
 
-    def now_us(self) -> int:
-        """Return the time [Unix us]."""
-        return round(self._clock.now() * 1e6)
+    def now_us(self) -> Time:
+        """Return the time."""
+        return self._clock.now_us()
 
-    def _after_all_before(self, device: str, attribute: str) -> int:
-        """Return the time of a new value [Unix us], which is later than the last one also if the clock was set back."""
+    def _after_all_before(self, device: str, attribute: str) -> Time:
+        """Return the time of a new value, which is later than the last one also if the clock was set back."""
         before = self.states.get(device, attribute)
-        return max(self.now_us(), 0 if before is None else round(before.time * 1e6) + 1)
+        return max(self.now_us(), NEVER if before is None else before.time + Duration(1))
 
     def _keep(self, message: StateMessage) -> None:
         if len(message.value) > _LONGEST_VALUE:

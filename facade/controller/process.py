@@ -15,7 +15,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.port import Fenced, Record, Writer
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, Time
 from facade.config import Settings, load_client_settings
 from facade.controller.api import Controller
 from facade.controller.command_loop import CommandLoop
@@ -116,7 +116,7 @@ def await_no_duplicate(
         A controller of another group is alive and executes commands of one of the devices.
     """
     clock = connection.clock
-    heard: dict[str, float] = {}
+    heard: dict[str, Time] = {}
     while not stopped():
         try:
             duplicates = _duplicate_controllers(controller, devices, connection)
@@ -141,13 +141,13 @@ def await_no_duplicate(
 
 def _duplicate_controllers(
     controller: Controller, devices: Collection[str], connection: Connection
-) -> dict[str, tuple[HeartbeatMessage, float]]:
+) -> dict[str, tuple[HeartbeatMessage, Time]]:
     components = Components()
     for record in newest_records(connection, TOPIC, _RECENT):
         beat = decode_heartbeat(record.value)
         if isinstance(beat, HeartbeatMessage):
             components.fold(beat, record.timestamp_us)
-    now, own = connection.clock.now(), controller.group
+    now, own = connection.clock.now_us(), controller.group
     return {
         name: (beat, at)
         for name, (beat, at) in components.newest.items()

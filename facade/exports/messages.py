@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from facade.numbers import Natural, Positive
+from facade.microseconds import Duration, Time
+from facade.numbers import Instant, Length, Natural, Positive
 
 if TYPE_CHECKING:
     from typing import Optional as Maybe
@@ -51,7 +52,12 @@ class Message(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 class Mutable(Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The same of those into which others are merged."""
 '''
+_LENGTHS = frozenset({"busy"})
+"""Fields in us that are no times of day or of data."""
+_TIMES = {"Instant": "Time", "Length": "Duration"}
+"""Types of their defaults."""
 _KNOWN = {
+    numbers.Instant: "Instant",
     numbers.Natural: "Natural",
     numbers.Positive: "Positive",
     dict[str, Any] | list[Any] | str | int | float | bool: "Anything",
@@ -99,7 +105,7 @@ def _struct(struct: Any, doc: str, options: str, taken: set[str]) -> Iterator[st
     for field in fields(struct):
         if field.name == "schema":
             continue  # the tag has it
-        kind = _kind(field.type)
+        kind = "Length" if field.name in _LENGTHS else _kind(field.type)
         alias = name + "".join(part.capitalize() for part in field.name.split("_"))
         if get_origin(field.type) is Literal and alias not in taken:
             yield "\n" + fill(f"{alias} = {kind}", 118, subsequent_indent="    ", break_on_hyphens=False)
@@ -114,6 +120,8 @@ def _with_default(kind: str, field: FieldInfo) -> str:
     if field.default is None:
         return f"Maybe[{kind}] = None"
     made = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    if kind in _TIMES:
+        return f"{kind} = {_TIMES[kind]}({made})"
     return f"{kind} = {_value(made)}"
 
 

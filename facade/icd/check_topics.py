@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urldefrag, urljoin
 
+from facade.clock import as_duration, as_seconds
 from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, findings, is_sentence
 from facade.icd.explain import shown
 from facade.icd.fields import (
@@ -379,7 +380,7 @@ def _of_topic(icd: Icd, name: str, topic: Topic) -> Iterator[Row]:
 
 def _of_window(icd: Icd, name: str, window: Window, schema: dict[str, Any]) -> Iterator[Row]:
     rule, known = "window_numbers_are_possible", properties(schema)
-    is_right = SHORTEST <= window.length <= LONGEST and (window.length * 1e6).is_integer()
+    is_right = SHORTEST <= window.length <= LONGEST and as_seconds(as_duration(window.length)) == window.length
     what = f"number from {SHORTEST:g} to {LONGEST:g}, in whole microseconds"
     yield rule, "length", is_right, what, window.length
     for key in ("lateness", "ahead", "disorder"):

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, as_seconds
 from facade.config import FILE_VARIABLE
 from facade.errors import InfraError
 from facade.infra import tools
@@ -357,7 +357,7 @@ class Runtime:
         self.stop(name, kill=True)  # the rest of it: half of its processes, or one that never answered
         known = self.state.services.get(name)
         port = self._port(name, wanted_port, 0 if known is None else known.port)
-        self._put(name, ServiceState(port=port, since=self._clock.now()))
+        self._put(name, ServiceState(port=port, since=as_seconds(self._clock.now_us())))
         self._service(name).launch(port, lambda process: self._add_process(name, process))
 
     def _await_ready(self, name: ServiceName, wanted_port: int) -> None:

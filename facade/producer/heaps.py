@@ -16,7 +16,7 @@ import numpy.typing as npt
 from facade.bus.kafka.bus import KafkaBatchLog
 from facade.bus.kafka.connection import Connection
 from facade.bus.port import Headers, Record
-from facade.clock import Clock, SystemClock, wait_until
+from facade.clock import MINUTE, Clock, SystemClock, Time, wait_until
 from facade.codec.batches import ARROW, CONTENT_TYPE, HEADER
 from facade.codec.decode import BatchDecoder
 from facade.codec.heap_batches import TYPES, heap_batch
@@ -34,7 +34,7 @@ _AGAIN: Final = 0.5
 """Pause after the bus has refused a batch [s]."""
 _SETTLES: Final = 1.0
 """Time within which a request of a killed process reaches an answering broker [s]."""
-_SKEW: Final = 60.0
+_SKEW: Final = MINUTE
 """Largest difference between the clocks of broker and producer [s]."""
 
 
@@ -62,7 +62,7 @@ class BatchLog(Protocol):
             The queue does not accept it.
         """
 
-    def since(self, topic: str, time: float) -> Iterable[Record]:
+    def since(self, topic: str, time: Time) -> Iterable[Record]:
         """Return the records that are on a topic now and were written at or after a time [Unix s].
 
         Raises
@@ -135,7 +135,7 @@ class Forwarder:
         doubtful = {stored.sequence: stored for stored in first if stored.sequence <= self._spool.posted}
         now = self._clock.monotonic()
         if doubtful:
-            oldest = min(stored.time_us for stored in doubtful.values()) / 1e6
+            oldest = min(stored.time_us for stored in doubtful.values())
             for record in self._log.since(self._topic, oldest - _SKEW):
                 if record.key == self._key and (number := self._number(record.headers)) in doubtful:
                     self._sent.add(number)
@@ -433,7 +433,7 @@ class HeapProducer:
         more = {"producer": self._producer, "sequence": self._spool.next, "dropped": dropped - self._told}
         headers, value = heap_batch(columns, self._constants, **more)
         content = pack(dict(headers)[HEADER], value)
-        if self._spool.add(content, rows, round(self._clock.now() * 1e6)):
+        if self._spool.add(content, rows, self._clock.now_us()):
             self._told = dropped
         else:
             self._dropped += rows

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from facade.clock import Time
 from facade.errors import ConfigError
 from facade.producer.folder import Folder
 
@@ -40,8 +41,8 @@ class Stored:
 
     sequence: int
     rows: int
-    time_us: int
-    """Time of its creation [Unix us]."""
+    time_us: Time
+    """Time of its creation."""
     size: int
     content: bytes | None
     """None: it is on disk."""
@@ -110,7 +111,7 @@ class Spool:
         with self._lock:
             return list(islice(self.waiting, count))
 
-    def add(self, content: bytes, rows: int, time_us: int) -> bool:
+    def add(self, content: bytes, rows: int, time_us: Time) -> bool:
         """Append a batch as number `next`; False: there is no room, and it was not stored."""
         with self._lock:
             size = _FRAME.size + len(content)

@@ -10,6 +10,7 @@ from typing import Literal
 from facade import messages
 from facade.bus.offsets import ACCOUNTS as ACCOUNTS
 from facade.bus.port import OffsetRange
+from facade.clock import NEVER, NOTHING, Time
 from facade.messages import AccountTotals as AccountTotals
 from facade.outcome import Outcome, Suppressed, Used
 
@@ -36,8 +37,8 @@ class RunningAccount:
         self.late = 0
         self.batches = 0
         """Columnar batches consumed; each of their rows is a record consumed."""
-        self.busy = 0
-        """Time that a worker was busy with these records [us]."""
+        self.busy = NOTHING
+        """Time that a worker was busy with these records."""
         self.suppressed = 0
         self.dead_lettered = 0
         self.in_flight = 0
@@ -46,8 +47,8 @@ class RunningAccount:
         falls."""
         self.reasons: Counter[str] = Counter()
         self.last_error = ""
-        self.last_error_at = 0
-        """Time of that error [Unix us]; 0: unknown."""
+        self.last_error_at = NEVER
+        """Time of that error; 0: unknown."""
         self.hanging = ""
         """Description of the records behind a hanging transaction."""
         self.behind = 0
@@ -96,8 +97,8 @@ class RunningAccount:
                 said += _AND + one
         self.deviations[what] = said
 
-    def settle(self, outcome: Outcome, at_us: int = 0, *, count: int = 1) -> None:
-        """Count the outcome of one record, or of `count` records in one; `at_us`: time of the outcome [Unix us]."""
+    def settle(self, outcome: Outcome, at_us: Time = NEVER, *, count: int = 1) -> None:
+        """Count the outcome of one record, or of `count` records in one; `at_us`: time of the outcome."""
         if isinstance(outcome, Used):
             self.used += count
             return
@@ -147,10 +148,10 @@ class RunningAccount:
         self.reasons = Counter(totals.reasons)
         self.deviations = dict(totals.deviations)
 
-    def entry(self, worker: str, stream: str, partition: int, time_us: int) -> AccountEntry:
+    def entry(self, worker: str, stream: str, partition: int, time: Time) -> AccountEntry:
         """Return the message."""
         own = {name: getattr(self, name) for name in AccountEntry.__struct_fields__ if hasattr(self, name)}
-        where = {"worker": worker, "stream": stream, "partition": partition, "time": time_us}
+        where = {"worker": worker, "stream": stream, "partition": partition, "time": time}
         return AccountEntry(**{**own, **where, "reasons": dict(self.reasons)})
 
 

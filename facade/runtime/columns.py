@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from facade.clock import Time
 from facade.icd.model import Sampling
 from facade.reading import QUALITIES, Reading
 
@@ -26,7 +27,7 @@ class ColumnArrays(NamedTuple):
 
     values: Array
     times: Array
-    """Times of the data [Unix s]."""
+    """Times of the data [Unix us]."""
     qualities: Array
     """Numbers in `facade.reading.QUALITIES`, or `UNKNOWN`."""
 
@@ -35,7 +36,7 @@ class ColumnArrays(NamedTuple):
         quality = int(self.qualities[position])
         if quality == UNKNOWN:
             return None
-        return Reading(self.values[position].item(), self.times[position].item(), QUALITIES[quality])
+        return Reading(self.values[position].item(), Time(self.times[position].item()), QUALITIES[quality])
 
     def readings(self) -> list[Reading | None]:
         """Return the readings of all devices."""
@@ -45,7 +46,7 @@ class ColumnArrays(NamedTuple):
 
 def nothing(devices: int) -> ColumnArrays:
     """Return the arrays of devices without a reading."""
-    return ColumnArrays(np.zeros(devices, dtype=np.int64), np.zeros(devices), np.full(devices, UNKNOWN))
+    return ColumnArrays(*(np.zeros(devices, dtype=np.int64) for _ in range(2)), np.full(devices, UNKNOWN))
 
 
 class ReadingColumn(ABC):

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from facade.bus.offsets import Extent, TopicWatch
 from facade.bus.port import QueueingWriter, Record
 from facade.bus.signatures import Signatures, signed_topics
-from facade.clock import Clock
+from facade.clock import Clock, Time
 from facade.config import Settings
 from facade.icd.model import Attribute, Icd, instance_role
 from facade.icd.topic_model import Limits
@@ -30,15 +30,15 @@ from facade.runtime.replay import ReplayClock, ReplayFlow, ReplayStatus, today
 
 Part = TypeVar("Part")
 
-FindFaults = Callable[[float], Mapping[FaultKey, Fault] | None]
-"""Returns the faults at a time [Unix s]; None while they are unknown."""
+FindFaults = Callable[[Time], Mapping[FaultKey, Fault] | None]
+"""Returns the faults at a time; None while they are unknown."""
 
 
 class Reporter(Protocol):
     """Reports faults to the operators, as alerts."""
 
-    def has_reported(self, key: FaultKey, began: int) -> bool:
-        """Return whether an occurrence that began at some time [Unix us], or a later one, is on the bus."""
+    def has_reported(self, key: FaultKey, began: Time) -> bool:
+        """Return whether an occurrence that began at some time, or a later one, is on the bus."""
 
 
 class ServerBus(readers.Bus, Protocol):
@@ -219,7 +219,7 @@ class Server:
             if manifest.compose is not None and (manifest.for_all or self._has_devices_of(manifest)):
                 load(manifest.compose)(self)
         for flow in self.flows:
-            flow.replayed = self.clock.now if isinstance(self.clock, ReplayClock) else None
+            flow.replayed = self.clock.now_us if isinstance(self.clock, ReplayClock) else None
         self._publisher = Publisher(self.icd, self.classes, self.sink, self.clock)
         self._event_loop = EventLoop(
             self.bus,

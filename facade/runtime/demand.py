@@ -4,9 +4,9 @@ import math
 from collections import deque
 from typing import NamedTuple
 
+from facade.clock import MINUTE, SECOND, Time, as_seconds
 from facade.messages import StreamAccount as AccountEntry
 
-_MICRO = 1_000_000
 _OVER = 10
 """Seconds over which the work of workers is averaged: several transactions, also of late ones."""
 _CATCH_UP = 30.0
@@ -15,8 +15,8 @@ _FULL = 0.7
 """Upper bound of the desired load of a worker."""
 _MORE, _FEWER = 0.85, 0.6
 """Load above which more workers are wanted, and load of the remaining workers below which fewer are wanted."""
-_HOLD = 60.0
-"""Time for which fewer workers must have sufficed before one is taken away [s]."""
+_HOLD = MINUTE
+"""Time for which fewer workers must have sufficed before one is taken away."""
 
 
 class RateMeter:
@@ -34,18 +34,18 @@ class RateMeter:
         self._over = over
         self._seconds: deque[tuple[int, int]] = deque(maxlen=over + 1)
 
-    def add(self, time_us: int, records: int) -> None:
-        """Count records at a time [Unix us]."""
-        second = time_us // _MICRO
+    def add(self, time: Time, records: int) -> None:
+        """Count records at a time."""
+        second = time // SECOND
         if self._seconds and self._seconds[-1][0] >= second:
             at, before = self._seconds[-1]
             self._seconds[-1] = (at, before + records)
         else:
             self._seconds.append((second, records))
 
-    def rate(self, now: float) -> float:
+    def rate(self, now: Time) -> float:
         """Return the mean rate over the last full seconds [records/s]."""
-        current = int(now)
+        current = now // SECOND
         return sum(n for second, n in self._seconds if current - self._over <= second < current) / self._over
 
 
@@ -62,18 +62,18 @@ class Work:
     def note(self, entry: AccountEntry) -> None:
         """Add a worker's entry about one partition."""
         self._taken.add(entry.time, entry.offset_to - entry.offset_from)
-        self._spent_us.add(entry.time, entry.busy)
+        self._spent_us.add(entry.time, int(entry.busy))
         if entry.high_watermark >= 0:
             before = self._ends.get(entry.partition, entry.high_watermark)
             self._ends[entry.partition] = entry.high_watermark
             self._came.add(entry.time, max(entry.high_watermark - before, 0))
 
-    def need(self, now: float, waiting: int) -> float | None:
-        """Return the number of workers that would be fully busy at a time [Unix s]; None: unknown.
+    def need(self, now: Time, waiting: int) -> float | None:
+        """Return the number of workers that would be fully busy at a time; None: unknown.
 
         `waiting`: number of waiting records.
         """
-        came, taken, spent = self._came.rate(now), self._taken.rate(now), self._spent_us.rate(now) / _MICRO
+        came, taken, spent = self._came.rate(now), self._taken.rate(now), as_seconds(self._spent_us.rate(now))
         if taken and spent:
             return spent / taken * (came + waiting / _CATCH_UP)
         return None if came or waiting else 0.0
@@ -83,11 +83,11 @@ class Wanted(NamedTuple):
     """Number of workers wanted."""
 
     workers: int
-    fewer_since: float | None = None
-    """Time since which fewer would suffice [Unix s]; None: they would not."""
+    fewer_since: Time | None = None
+    """Time since which fewer would suffice; None: they would not."""
 
 
-def decide(before: Wanted, need: float | None, most: int, now: float) -> Wanted:
+def decide(before: Wanted, need: float | None, most: int, now: Time) -> Wanted:
     """Return the number of workers wanted: more at once, fewer one by one, and no change for mere fluctuations.
 
     Parameters

@@ -14,6 +14,7 @@ import msgspec
 from facade import messages
 from facade.bus.port import Record
 from facade.bus.signatures import UNSIGNED, Signatures
+from facade.clock import NEVER, SECOND, Time
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.icd.model import Attribute, DeviceClass, Executor, Icd
@@ -27,9 +28,9 @@ STATE = "State"
 OBS_STATE = "obsState"
 _DERIVED = frozenset({STATE, OBS_STATE})
 """Reported attributes that also depend on commands under way; see `facade.flows.commands.rules.shown`."""
-_APART_US = 1_000_000
+_APART = SECOND
 """Records of two partitions appended at least this time apart are ordered by time, despite the differences of brokers'
-clocks [us]."""
+clocks."""
 
 StateMessage = messages.State
 decode_state = BatchDecoder(StateMessage).decode_one
@@ -46,10 +47,10 @@ class Reported:
     """The last report of one attribute."""
 
     value: Value
-    time: float
-    """Time of the setting [Unix s]; 0: never."""
-    appended_us: int = 0
-    """Append time of the report [Unix us]."""
+    time: Time
+    """Time of the setting; 0: never."""
+    appended_us: Time = NEVER
+    """Append time of the report."""
     command: str = ""
 
 
@@ -78,17 +79,17 @@ class DeviceStates(Flow):
         self._versions = dict.fromkeys(devices, 0)
         self._changed: dict[tuple[str, str], None] = {}
         """Attributes reported since the last call of `readings`; threads of Tango add to it."""
-        self._set_here: dict[tuple[str, str], int] = {}
-        """Time of the newest record of each attribute that this server has written [Unix us]."""
+        self._set_here: dict[tuple[str, str], Time] = {}
+        """Time of the newest record of each attribute that this server has written."""
         self._acknowledged: dict[tuple[str, str], StateMessage] = {}
         """States from outcomes of commands, until their own records on `state` are read."""
         self.listeners: list[Callable[[StateMessage], None]] = []
         """Called with each report, of any device."""
-        self._started = 0.0
+        self._started = NEVER
         for device, known in self._known.items():
             for name, entry in known.items():
                 if isinstance(entry, Attribute) and entry.initial is not None:
-                    self._tell((device, name), Reported(self._parse(entry, entry.initial), 0.0))
+                    self._tell((device, name), Reported(self._parse(entry, entry.initial), NEVER))
 
     def get(self, device: str, attribute: str) -> Reported | None:
         """Return the last report; None: there is none, and the ICD has no initial value."""
@@ -108,8 +109,8 @@ class DeviceStates(Flow):
         key = (message.device, message.attribute)
         value = self._parse(self._known[message.device][message.attribute], message.value)
         self._set_here[key] = message.time
-        self._tell(key, Reported(value, message.time / 1e6, message.time, message.command))
-        return Reading(value, message.time / 1e6)
+        self._tell(key, Reported(value, message.time, message.time, message.command))
+        return Reading(value, message.time)
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Apply a report; see `facade.runtime.flow.Flow`."""
@@ -127,8 +128,8 @@ class DeviceStates(Flow):
             self._newest[record.key] = message.time
         return self.take(message, record.timestamp_us, record.topic)
 
-    def take(self, message: StateMessage, appended_us: int, topic: str = TOPIC) -> Outcome:
-        """Apply a report of a topic with its append time [Unix us]."""
+    def take(self, message: StateMessage, appended_us: Time, topic: str = TOPIC) -> Outcome:
+        """Apply a report of a topic with its append time."""
         for listener in self.listeners if topic == TOPIC else ():
             listener(message)
         known = self._known.get(message.device)
@@ -144,16 +145,16 @@ class DeviceStates(Flow):
         except ValueError as error:
             return RecordRejected("value", "$.value", f"{message.attribute}: {error}")
         key = (message.device, message.attribute)
-        if message.origin == message.device and message.time < self._set_here.get(key, 0):
+        if message.origin == message.device and message.time < self._set_here.get(key, NEVER):
             return USED  # our own record, and we have written a newer one since
         if (acknowledged := self._acknowledged.get(key)) is not None:
-            if message.time < acknowledged.time and appended_us <= self._told[key].appended_us + _APART_US:
+            if message.time < acknowledged.time and appended_us <= self._told[key].appended_us + _APART:
                 return USED  # it precedes a state from an outcome, whose record is still to come
             del self._acknowledged[key]
-        self._tell(key, Reported(value, message.time / 1e6, appended_us, message.command))
+        self._tell(key, Reported(value, message.time, appended_us, message.command))
         return USED
 
-    def acknowledge(self, messages: Sequence[StateMessage], appended_us: int) -> Outcome:
+    def acknowledge(self, messages: Sequence[StateMessage], appended_us: Time) -> Outcome:
         """Apply states from the outcome of a command.
 
         The same states come on ``state``, another partition, perhaps after older ones. The controller's timestamps show
@@ -172,18 +173,18 @@ class DeviceStates(Flow):
                 return RecordRejected("states", f"$.states.{message.attribute}.value", str(error))
         for message, value in taken:
             key, told = (message.device, message.attribute), self._told.get((message.device, message.attribute))
-            if told is None or (message.time / 1e6 > told.time and appended_us + _APART_US >= told.appended_us):
-                self._tell(key, Reported(value, message.time / 1e6, appended_us, message.command))
+            if told is None or (message.time > told.time and appended_us + _APART >= told.appended_us):
+                self._tell(key, Reported(value, message.time, appended_us, message.command))
                 self._acknowledged[key] = message
         return USED
 
-    def unrecorded(self, before_us: int, origin: str) -> list[StateMessage]:
+    def unrecorded(self, before_us: Time, origin: str) -> list[StateMessage]:
         """Return the states known only from outcomes, once: their writer was killed before it wrote ``state``.
 
         Parameters
         ----------
         before_us
-            A state set later may be under way [Unix us].
+            A state set later may be under way.
         origin
             The writer that asks: its own states are not under way.
         """
@@ -192,7 +193,7 @@ class DeviceStates(Flow):
             del self._acknowledged[key]
         return list(found.values())
 
-    def readings(self, now: float, topic: str = TOPIC) -> Iterator[DeviceReading]:
+    def readings(self, now: Time, topic: str = TOPIC) -> Iterator[DeviceReading]:
         """Return the reports of a topic since the last call that no other view shows.
 
         Initial values are as old as this server.
@@ -249,7 +250,7 @@ class DeviceSettings(Flow):
         """Apply a setting; see `facade.runtime.flow.Flow`."""
         return self._states.fold(record, count=count)
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the settings since the last call."""
         return self._states.readings(now, SETTINGS)
 

@@ -16,7 +16,7 @@ import msgspec
 from facade.bus import dead_letters
 from facade.bus.offsets import Extent, is_other
 from facade.bus.port import QueueingWriter, Reader, Record
-from facade.clock import Clock
+from facade.clock import Clock, Time
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
 from facade.outcome import RecordRejected
@@ -116,7 +116,7 @@ class EffectsDelivery:
         """Update whether the newest record of the topic with effects has been read."""
         self._current = has_read(self._effects.topic) and not any(reader.behind(self._effects.topic).values())
 
-    def act(self, now: float) -> None:
+    def act(self, now: Time) -> None:
         """Pass the events since the last call to the publisher, and write the states that they lead to."""
         if not self._publisher.queued:
             for device, attribute, reading in self._effects.events(now, current=self._current):
@@ -330,11 +330,11 @@ class EventLoop:
         failed = None
         try:
             if self._delivery is not None:
-                self._delivery.act(self._clock.now())
+                self._delivery.act(self._clock.now_us())
             # Right after a start a part of the records would make partial values. Restored values stay until all are
             # read.
             if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
-                failed = self._look(self._clock.now())
+                failed = self._look(self._clock.now_us())
         finally:
             # In spite of a failing view, events leave, and the lease by which this server may command is renewed.
             self._publisher.tick()
@@ -342,8 +342,8 @@ class EventLoop:
                 one.perform()
         return failed
 
-    def _look(self, now: float) -> Exception | None:
-        looks: list[Callable[[float], Iterable[DeviceReading | ReadingColumn]]] = [
+    def _look(self, now: Time) -> Exception | None:
+        looks: list[Callable[[Time], Iterable[DeviceReading | ReadingColumn]]] = [
             flow.readings
             for topic, flow in self._flows.items()
             if flow.durable or self.has_read(topic)  # otherwise the newest settings may be missing
@@ -379,7 +379,7 @@ class EventLoop:
             progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
             if topic != snapshots.TOPIC:
                 remembered = shown if flow.durable else {}
-                snapshot = progress.snapshot(self._instance, remembered, now=self._clock.now(), monotonic=now)
+                snapshot = progress.snapshot(self._instance, remembered, now=self._clock.now_us(), monotonic=now)
                 records.append(snapshots.to_record(snapshot))
         if self._delivery is not None:
             self._delivery.hold(records)
@@ -427,7 +427,7 @@ class EventLoop:
 
     def _note(self, trouble: str) -> None:
         _log.warning("%s instance=%s", trouble, self._instance)
-        self._bus.health.last_error, self._bus.health.last_error_at = trouble, self._clock.now()
+        self._bus.health.last_error, self._bus.health.last_error_at = trouble, self._clock.now_us()
 
     def _idle(self, stop: threading.Event) -> None:
         """Wait before the next try, and keep publishing the effects of time."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from facade.bus.offsets import Extent
 from facade.bus.port import Record
+from facade.clock import NOTHING, SECOND, Duration, Time
 from facade.outcome import Outcome
 from facade.reading import Reading
 from facade.runtime.columns import ReadingColumn
@@ -28,8 +29,8 @@ class Fault(NamedTuple):
 
     severity: Severity
     text: str
-    began: int | None = None
-    """Begin of the fault, if it is known [Unix us]: a later one is a new occurrence of the alarm."""
+    began: Time | None = None
+    """Begin of the fault, if it is known: a later one is a new occurrence of the alarm."""
     values: Mapping[str, float] = MappingProxyType({})
     """Measured values, by name: growing values may lead to a re-alarm."""
     host: str = ""
@@ -71,12 +72,12 @@ class Flow(ABC):
     """Partitions to read; None: all."""
     columns: Sequence[ReadingColumn] = ()
     """Attributes whose readings are made when somebody looks at them."""
-    replayed: Callable[[], float] | None = None
-    """Returns the time of the replay that the deployment shows [Unix s]; None: there is no replay."""
+    replayed: Callable[[], Time] | None = None
+    """Returns the time of the replay that the deployment shows; None: there is no replay."""
 
-    def heard(self, record: Record) -> float:
-        """Return the time of a record of the facade itself [Unix s]; in a replay, the time at which it was read."""
-        written = record.timestamp_us / 1e6
+    def heard(self, record: Record) -> Time:
+        """Return the time of a record of the facade itself; in a replay, the time at which it was read."""
+        written = record.timestamp_us
         return written if self.replayed is None else min(written, self.replayed())
 
     @abstractmethod
@@ -90,8 +91,8 @@ class Flow(ABC):
         """Return the missing records found since the last call."""
         return ()
 
-    def readings(self, now: float) -> Iterable[DeviceReading | ReadingColumn]:
-        """Return changed readings, and the changed ones among the `columns`; `now`: wall-clock time [Unix s]."""
+    def readings(self, now: Time) -> Iterable[DeviceReading | ReadingColumn]:
+        """Return changed readings, and the changed ones among the `columns`; `now`: wall-clock time."""
         return ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,22 +110,22 @@ class Flow(ABC):
         """Restore the state from a snapshot, before the topic is read."""
 
 
-VIEW_PERIOD = 0.25
-"""Time between two updates of a view, as values change with time alone [s]."""
+VIEW_PERIOD = SECOND // 4
+"""Time between two updates of a view, as values change with time alone."""
 
 
-def is_due(now: float, looked_at: float, gap: float = VIEW_PERIOD) -> bool:
-    """Return whether a view is due, `gap` [s] after the last time or when the clock was set back.
+def is_due(now: Time, looked_at: Time, gap: Duration = VIEW_PERIOD) -> bool:
+    """Return whether a view is due, `gap` after the last time or when the clock was set back.
 
     The clock of a replay may stand still: a view is always due then.
     """
-    return not 0.0 < now - looked_at < gap
+    return not NOTHING < now - looked_at < gap
 
 
 class View(Protocol):
     """Derives readings from several flows together."""
 
-    def readings(self, now: float) -> Iterable[DeviceReading]:
+    def readings(self, now: Time) -> Iterable[DeviceReading]:
         """Return the readings that may have changed since the last call; unchanged ones are filtered out later."""
 
 
@@ -147,14 +148,14 @@ class Effects(Protocol):
     remembered: Sequence[str]
     """Attributes that are shown right after a restart as they were before."""
 
-    def events(self, now: float, *, current: bool) -> Iterable[DeviceReading]:
+    def events(self, now: Time, *, current: bool) -> Iterable[DeviceReading]:
         """Return the events since the last call, in order; each is one Tango event.
 
         `current`: whether the newest record of the topic has been read; before that the wall clock does not apply to
         it.
         """
 
-    def records(self, now: float) -> Iterable[Record]:
+    def records(self, now: Time) -> Iterable[Record]:
         """Return the changes of state since the last call, to write to `recalls`."""
 
     def again(self) -> None:

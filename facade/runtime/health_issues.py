@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from facade.clock import Time
 from facade.judgement import AlarmDict
 from facade.reading import Value
 from facade.runtime.flow import FaultKey
@@ -57,8 +58,8 @@ class HealthSource(ABC):
     """Conditions of the flow's alerts, with the begin of their sources; the flow clears no other alerts."""
 
     @abstractmethod
-    def issues(self, now: float) -> Iterable[HealthIssue]:
-        """Return the issues at a time [Unix s], the gravest first."""
+    def issues(self, now: Time) -> Iterable[HealthIssue]:
+        """Return the issues at a time, the gravest first."""
 
     def judges(self, key: FaultKey) -> bool:
         """Return whether the absence of an alarm from the last issues means that all is well.

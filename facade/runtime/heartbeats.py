@@ -15,7 +15,7 @@ import msgspec
 
 from facade import __version__, messages
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import NEVER, SECOND, Clock, Duration, Time, as_duration, as_seconds
 from facade.codec.decode import BatchDecoder
 from facade.icd.topic_model import slot_name
 from facade.outcome import USED, Outcome
@@ -31,9 +31,9 @@ _HURRY = 0.1
 """The same of one that hurries [s]."""
 STANDBY = "-standby"
 """What the name of a standby has behind that of its server."""
-SILENT = 3.5
+SILENT = as_duration(3.5)
 """Silence after which a component counts as away [s]."""
-_FOLLOWED_WITHIN = 20.0
+_FOLLOWED_WITHIN = 20 * SECOND
 """Silence of a device server by which a standby should have taken its place [s]."""
 _STUCK = 60.0
 """A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
@@ -85,7 +85,7 @@ class SignOfLife:
         *,
         complaints: Callable[[], Sequence[messages.DeviceComplaint]] = tuple,
     ) -> None:
-        self.incarnation = f"{clock.now():.3f}-{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.incarnation = f"{as_seconds(clock.now_us()):.3f}-{socket.gethostname()}-{secrets.token_hex(4)}"
         self.hurries: Callable[[], bool] = lambda: False
         """Returns whether the next sign should come as soon as possible."""
         self.devices: Sequence[str] = ()
@@ -124,7 +124,7 @@ class SignOfLife:
             incarnation=self.incarnation,
             devices=list(self.devices),
             group=self.group,
-            time=round(self._clock.now() * 1e6),
+            time=self._clock.now_us(),
             interval=self.interval,
             role=self._role,
             stopping=stopping,
@@ -169,8 +169,8 @@ class Heard(NamedTuple):
     """The last heartbeat of a component."""
 
     heartbeat: HeartbeatMessage
-    at: float
-    """Append time of the heartbeat, by the broker's clock [Unix s]."""
+    at: Time
+    """Append time of the heartbeat, by the broker's clock."""
 
 
 class Heartbeats(Flow):
@@ -181,29 +181,29 @@ class Heartbeats(Flow):
     def __init__(self) -> None:
         self.newest: dict[str, Heard] = {}
         """By component; after its final heartbeat it is `stopping`."""
-        self.listeners: list[Callable[[HeartbeatMessage, int], None]] = []
-        """Called with each heartbeat and the broker's timestamp [Unix us]."""
-        self._newest = self._flowing_since = 0.0
+        self.listeners: list[Callable[[HeartbeatMessage, Time], None]] = []
+        """Called with each heartbeat and the broker's timestamp."""
+        self._newest = self._flowing_since = NEVER
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process a heartbeat; see `facade.runtime.flow.Flow`."""
         heartbeat = decode_heartbeat(record.value)
         if not isinstance(heartbeat, HeartbeatMessage):
             return heartbeat
-        at = record.timestamp_us / 1e6
+        at = record.timestamp_us
         if abs(at - self._newest) > SILENT:
             self._flowing_since = at  # the bus was away, or its clock was set
         self._newest = at
         self.newest[heartbeat.component] = Heard(heartbeat, at)
         for listener in self.listeners:
-            listener(heartbeat, record.timestamp_us)
+            listener(heartbeat, at)
         return USED
 
-    def silence(self, component: str) -> float:
-        """Return the time that the bus was available without a heartbeat of a component [s]."""
+    def silence(self, component: str) -> Duration:
+        """Return the time that the bus was available without a heartbeat of a component."""
         heard = self.newest.get(component)
         # A timestamp in the future was assigned before the broker's clock was set back.
-        at = heard.at if heard is not None and heard.at <= self._newest + SILENT else 0.0
+        at = heard.at if heard is not None and heard.at <= self._newest + SILENT else NEVER
         return self._newest - max(self._flowing_since, at)
 
     @property

@@ -190,7 +190,7 @@ class LogExport(logging.Handler):
             count, self._new_drops = self._new_drops, 0
             text = f"log lines dropped, as the bus did not take them: {count}"
             self._number += 1
-            time = round(self._clock.now() * 1e9)
+            time = int(self._clock.now_us()) * 1000
             self._lines.append(Line(self._number, time, logging.WARNING, __name__, text))
             self._size += len(text)
         _log.warning("%s", text)

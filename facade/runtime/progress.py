@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from facade.bus.offsets import Extent, Placement, Position, Verdict, compare, is_other
 from facade.bus.port import Record
 from facade.bus.signatures import SIGNATURE
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time
 from facade.codec.decode import UNREADABLE
 from facade.codec.plausible import KEY, TIME_UNIT
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
@@ -78,7 +78,7 @@ class Progress:
         self.next[record.partition] = record.offset + 1
         self.account.consumed += 1
         # The record's own time, as old errors come again with a topic that is read at each start.
-        at_us = min(max(record.timestamp_us, 0), self._now_us())
+        at_us = min(max(record.timestamp_us, NEVER), self._clock.now_us())
         self.account.settle(outcome, at_us)
         for lost, text in self.flow.lost_before():
             self.account.deviate("skipped", lost, text)
@@ -144,7 +144,7 @@ class Progress:
         for finding in found:
             text, figure = finding.describe(self.flow.topic), _FIGURES[finding.verdict]
             self.account.deviate(figure, finding.count if figure == "skipped" else 1, text)
-            self.account.last_error, self.account.last_error_at = text, self._now_us()
+            self.account.last_error, self.account.last_error_at = text, self._clock.now_us()
         return found
 
     def _reads(self, partition: int) -> bool:
@@ -163,7 +163,7 @@ class Progress:
         past = self._past[0][1] if self._past else {}
         return {partition: past.get(partition, 0) for partition in self.next}
 
-    def snapshot(self, instance: str, remembered: LastReadings, *, now: float, monotonic: float) -> Snapshot:
+    def snapshot(self, instance: str, remembered: LastReadings, *, now: Time, monotonic: float) -> Snapshot:
         """Return the snapshot for the next start."""
         self._past.append((monotonic, dict(self.next)))
         while len(self._past) > 1 and monotonic - self._past[1][0] >= self._keep:
@@ -172,7 +172,7 @@ class Progress:
             instance=instance,
             topic=self.flow.topic,
             topic_id=self.topic_id,
-            time=round(now * 1e6),
+            time=now,
             offsets=dict(self.next),
             rebuild_from=self.rebuild_from(),
             account=self.account.totals(),
@@ -207,6 +207,3 @@ class Progress:
             # A bug with one record must not lose the other records of its batch.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)
             return RecordRejected("internal", "$", excerpt(f"{type(error).__name__}: {error}"))
-
-    def _now_us(self) -> int:
-        return round(self._clock.now() * 1e6)

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from facade.bus.port import Reader, Record
-from facade.clock import Clock, utc_text
+from facade.clock import NEVER, Clock, Time, as_duration, as_seconds, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import BusError
 from facade.icd.model import Icd
@@ -97,13 +97,13 @@ class ReplayClock:
         self.today = today
         self.position: ReplayPosition | None = None
         """The newest; None: unknown."""
-        self._seen: Sequence[tuple[float, float]] = ()
-        """Arrival of positions [monotonic s], and their times [Unix s]; the oldest first."""
+        self._seen: Sequence[tuple[float, Time]] = ()
+        """Arrival of positions [monotonic s], and their times; the oldest first."""
         self._began = self._taken_at = 0.0
 
     def take(self, position: ReplayPosition) -> None:
         """Advance to a position."""
-        now, time = self.today.monotonic(), position.time / 1e6
+        now, time = self.today.monotonic(), position.time
         if self.position is None:
             self._began = now
         # Records from before the start of this process are past.
@@ -114,17 +114,21 @@ class ReplayClock:
             self._seen = (*self._seen[max(past - 1, 0) :], (now, time))
         self.position, self._taken_at = position, now
 
-    def now(self) -> float:
-        """Return the time of the replay [Unix s]; 0 before it is known."""
+    def now_us(self) -> Time:
+        """Return the time of the replay; 0 before it is known."""
         seen, at = self._seen, self.today.monotonic() - _DELAY
-        before: tuple[float, float] | None = None
+        before: tuple[float, Time] | None = None
         for since, time in seen:
             if since > at:
                 if before is None:
                     return time
-                return before[1] + (time - before[1]) * (at - before[0]) / (since - before[0])
+                return before[1] + as_duration(as_seconds(time - before[1]) * (at - before[0]) / (since - before[0]))
             before = since, time
-        return before[1] if before is not None else 0.0
+        return before[1] if before is not None else NEVER
+
+    def now(self) -> float:
+        """Return the same [Unix s]."""
+        return as_seconds(self.now_us())
 
     def monotonic(self) -> float:
         """Return a time that never jumps [s]."""
@@ -135,16 +139,16 @@ class ReplayClock:
         self.today.sleep(seconds)
 
     @property
-    def reached_us(self) -> int:
-        """Return the time before which all records are on the topics [Unix us]; 0: unknown."""
-        return 0 if self.position is None else self.position.time
+    def reached_us(self) -> Time:
+        """Return the time before which all records are on the topics; 0: unknown."""
+        return NEVER if self.position is None else self.position.time
 
     def describe(self) -> str:
         """Return the sentence about the replay in Status."""
         position = self.position
         if position is None:
             return "REPLAY, which has not begun"
-        time = f"{utc_text(int(self.now()) * 1_000_000).partition('.')[0].removesuffix('+00:00')}Z"
+        time = f"{utc_text(self.now_us())[:19]}Z"
         speed = f"at {position.speed:g}x" if position.speed else "at full speed"
         state = "" if position.state == PLAYING else f", {position.state.lower()}"
         if position.state != ENDED and self.today.monotonic() - self._taken_at > _SILENT:
@@ -177,10 +181,12 @@ def why_not(order: ReplayOrder, position: ReplayPosition | None) -> str:
     return ""
 
 
-def make_order(action: ReplayOrderAction, origin: str, *, now: float, seconds: float = 1.0, to: int = 0) -> ReplayOrder:
-    """Make an order; `now`: today's time [Unix s]."""
+def make_order(
+    action: ReplayOrderAction, origin: str, *, now: Time, seconds: float = 1.0, to: Time = NEVER
+) -> ReplayOrder:
+    """Make an order; `now`: today's time."""
     id = f"{action.lower()}-{secrets.token_hex(8)}"
-    return ReplayOrder(id=id, action=action, seconds=seconds, to=to, time=round(now * 1e6), origin=origin)
+    return ReplayOrder(id=id, action=action, seconds=seconds, to=to, time=now, origin=origin)
 
 
 def replay_record(message: ReplayPosition | ReplayOrder) -> Record:
@@ -287,7 +293,7 @@ class ReplayStatus:
 
     def __init__(self, sink: EventSink, devices: Sequence[str], clock: ReplayClock) -> None:
         self._sink, self._clock = sink, clock
-        self._own = {device: Reading("No data from the bus yet.", 0.0) for device in devices}
+        self._own = {device: Reading("No data from the bus yet.", NEVER) for device in devices}
         """The devices' own texts."""
         self._text, self._state, self._told_at = "", "", float("-inf")
 
@@ -306,7 +312,7 @@ class ReplayStatus:
         """Send a reading; see `facade.runtime.publisher.EventSink`."""
         return self._sink.push(device, attribute, self._marked(reading) if attribute == _STATUS else reading)
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Update the text of all devices if it has changed; see `facade.runtime.flow.View`."""
         text, monotonic = self._clock.describe(), self._clock.monotonic()
         state = "" if self._clock.position is None else self._clock.position.state

@@ -1,12 +1,13 @@
 """Scans of subarrays: nodes of a scanning subarray must not be silent."""
 
+from facade.clock import SECOND, Time
 from facade.runtime.composition import Server
 from facade.runtime.device_state import OBS_STATE, StateMessage
 
 SCAN_ID, SCANNING = "scanID", "SCANNING"
 """Reported attribute with the scan of a subarray, and its obsState during a scan."""
-_SETTLING = 5.0
-"""Time after the begin of a scan in which nodes may still be silent [s]."""
+_SETTLING = 5 * SECOND
+"""Time after the begin of a scan in which nodes may still be silent."""
 _MOST_SCANS = 1000
 
 
@@ -16,15 +17,15 @@ class Scans:
     def __init__(self) -> None:
         self._ran: dict[int, str] = {}
         """Device of the subarray by scan, the newest last."""
-        self._since: dict[str, float] = {}
-        """Begin of the scan of each scanning subarray [Unix s]."""
+        self._since: dict[str, Time] = {}
+        """Begin of the scan of each scanning subarray."""
 
     def take(self, message: StateMessage) -> None:
         """Process a report about a device."""
         if message.attribute == OBS_STATE and message.value != SCANNING:
             self._since.pop(message.device, None)
         elif message.attribute == OBS_STATE:
-            self._since.setdefault(message.device, message.time / 1e6)
+            self._since.setdefault(message.device, message.time)
         elif message.attribute == SCAN_ID and message.value.isdecimal() and int(message.value):
             self._ran.pop(int(message.value), None)
             self._ran[int(message.value)] = message.device
@@ -35,8 +36,8 @@ class Scans:
         """Return the subarray of a scan; empty: unknown."""
         return self._ran.get(scan, "")
 
-    def scanning(self, now: float) -> list[str]:
-        """Return the subarrays that have been scanning for a while at a time [Unix s]."""
+    def scanning(self, now: Time) -> list[str]:
+        """Return the subarrays that have been scanning for a while at a time."""
         return sorted(device for device, since in self._since.items() if now - since > _SETTLING)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record
+from facade.clock import as_seconds, as_time
 from facade.codec.decode import BatchDecoder
 from facade.messages import Snapshot as Snapshot
 from facade.reading import Quality, Reading
@@ -40,10 +41,10 @@ def newest(records: Iterable[Record], instance: str) -> tuple[dict[str, Snapshot
 
 
 def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, Any]:
-    """Return readings in the form of a snapshot. Values that are not numbers in JSON are left out."""
+    """Return readings in the form of a snapshot, with times [Unix s], without values that are no JSON numbers."""
     return {
         device: {
-            name: reading
+            name: (reading.value, as_seconds(reading.time), reading.quality)
             for name, reading in shown.items()
             if not isinstance(reading.value, float) or math.isfinite(reading.value)
         }
@@ -60,7 +61,9 @@ def load_readings(stored: Mapping[str, Any]) -> dict[str, dict[str, Reading]]:
         A time or a quality is invalid.
     """
     return {
-        device: {name: Reading(_loaded(value), time, quality) for name, (value, time, quality) in shown.items()}
+        device: {
+            name: Reading(_loaded(value), as_time(time), quality) for name, (value, time, quality) in shown.items()
+        }
         for device, shown in msgspec.convert(stored, _Readings).items()
     }
 

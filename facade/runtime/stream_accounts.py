@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap, id_of
 from facade.bus.port import Record
+from facade.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_seconds, as_time
 from facade.codec.decode import BatchDecoder
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
@@ -21,8 +22,8 @@ from facade.runtime.demand import RateMeter, Work
 from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
 
-_EVERY = 1.0
-"""Least time between two stored log ends [s]."""
+_EVERY = SECOND
+"""Least time between two stored log ends."""
 _MOST_ENDS = 3600
 """Stored log ends; beyond it every second one is dropped."""
 
@@ -37,12 +38,12 @@ class Backlog:
     __slots__ = ("_ends", "records")
 
     def __init__(self) -> None:
-        self._ends: list[tuple[float, int]] = []
-        """Time [Unix s] and end, the oldest first; the reader has passed the first one, except at the begin."""
+        self._ends: list[tuple[Time, int]] = []
+        """Time and end, the oldest first; the reader has passed the first one, except at the begin."""
         self.records = 0
 
-    def note(self, at: float, position: int, end: int) -> None:
-        """Note the reader's position on a log, and the log's end, at a time [Unix s]."""
+    def note(self, at: Time, position: int, end: int) -> None:
+        """Note the reader's position on a log, and the log's end, at a time."""
         self.records = max(end - position, 0)
         if self._ends and end < self._ends[-1][1]:
             self._ends.clear()  # another log
@@ -56,18 +57,17 @@ class Backlog:
         if len(self._ends) > _MOST_ENDS:
             del self._ends[1::2]
 
-    def seconds(self, now: float) -> float:
-        """Return the longest possible waiting time of the first waiting record, at a time [Unix s]; 0: none waits."""
-        return max(now - self._ends[0][0], 0.0) if self.records else 0.0
+    def seconds(self, now: Time) -> float:
+        """Return the longest possible waiting time of the first waiting record, at a time [s]; 0: none waits."""
+        return as_seconds(max(now - self._ends[0][0], NOTHING)) if self.records else 0.0
 
 
 _decode_entry = BatchDecoder(AccountEntry).decode_one
-_MICRO = 1_000_000
 _MOST = 100_000_000
 """Upper bound of the records in a transaction."""
 _MOST_ROWS = 65_536
-_CLOCK_SLACK_US = 60_000_000
-"""Largest difference between the clocks of a worker and of the broker [us]."""
+_CLOCK_SLACK = MINUTE
+"""Largest difference between the clocks of a worker and of the broker."""
 
 
 class Covered(CountedOffsets):
@@ -91,27 +91,27 @@ class StreamTotals:
         self.account = RunningAccount()
         self.rate = RateMeter()
         self.work = Work()
-        self.heard = 0.0
-        """Time of the last entry [Unix s]."""
+        self.heard = NEVER
+        """Time of the last entry."""
         self.backlogs: dict[str, Backlog] = {}
         """Waiting records, by partition or instance."""
         self.partitions: dict[int, Covered] = {}
         """Offsets accounted for by workers that report them, by partition."""
         self.has_ends = False
         """Whether any entry has had a log end."""
-        self.shape = (0, 0.0)
-        """Number of partitions of the topic, and the time of its first report [Unix s]."""
+        self.shape = (0, NEVER)
+        """Number of partitions of the topic, and the time of its first report."""
 
     @property
     def lag(self) -> int:
         """Records not yet consumed."""
         return sum(one.records for one in self.backlogs.values())
 
-    def lag_time(self, now: float) -> float:
-        """Return the waiting time of the oldest waiting record, at a time [Unix s]."""
+    def lag_time(self, now: Time) -> float:
+        """Return the waiting time of the oldest waiting record, at a time [s]."""
         return max((one.seconds(now) for one in self.backlogs.values()), default=0.0)
 
-    def untaken(self, now: float, within: float) -> list[int]:
+    def untaken(self, now: Time, within: float) -> list[int]:
         """Return the partitions without an entry of a worker within the last `within` [s].
 
         A worker that cannot learn the log end gets no records, so it writes no entry. An added partition has the same
@@ -121,18 +121,19 @@ class StreamTotals:
         if newest is None:
             return []
         number, since = self.shape
-        unheard = [one for one in range(number) if one not in self.partitions and now - since > within]
+        longest = as_duration(within)
+        unheard = [one for one in range(number) if one not in self.partitions and now - since > longest]
         silent = [
             number
             for number, one in self.partitions.items()
-            if now - self._told(one) > within and one.topic_id == newest.topic_id
+            if now - self._told(one) > longest and one.topic_id == newest.topic_id
         ]
         return sorted([*unheard, *silent])
 
-    def _told(self, one: "Covered") -> float:
-        return min(one.heard, one.measured) if self.has_ends and one.measured else one.heard
+    def _told(self, one: "Covered") -> Time:
+        return as_time(min(one.heard, one.measured) if self.has_ends and one.measured else one.heard)
 
-    def note(self, entry: AccountEntry, heard: float) -> None:
+    def note(self, entry: AccountEntry, heard: Time) -> None:
         """Note an entry's facts about the topic and the end of its log."""
         if entry.partitions and entry.partitions != self.shape[0]:
             self.shape = entry.partitions, heard
@@ -142,9 +143,9 @@ class StreamTotals:
             end = max(entry.high_watermark, entry.offset_to)
             self.backlogs.setdefault(str(entry.partition), Backlog()).note(heard, entry.offset_to, end)
             if at is not None:
-                at.measured = max(at.measured, heard)
+                at.measured = max(at.measured, as_seconds(heard))
 
-    def take(self, entry: AccountEntry, heard: float) -> str:
+    def take(self, entry: AccountEntry, heard: Time) -> str:
         """Count an entry; return the reason of a refusal, or empty text."""
         if entry.partition >= 0:
             found = self._cover(entry, heard)
@@ -157,8 +158,8 @@ class StreamTotals:
         self.work.note(entry)
         return ""
 
-    def _cover(self, entry: AccountEntry, heard: float) -> Overlap | Gap | LogCut | None:
-        at = self.partitions.get(entry.partition)
+    def _cover(self, entry: AccountEntry, time: Time) -> Overlap | Gap | LogCut | None:
+        at, heard = self.partitions.get(entry.partition), as_seconds(time)
         if at is None:
             first, after = entry.offset_from, entry.offset_to
             self.partitions[entry.partition] = Covered(entry.log, first, after, heard=heard, measured=heard)
@@ -223,7 +224,7 @@ class WorkerAccounts(Flow):
     def as_dict(self) -> dict[str, Any]:
         """Return the totals by stream."""
         stored = {
-            name: _Stored(stream.heard, stream.account.totals(), stream.partitions)
+            name: _Stored(as_seconds(stream.heard), stream.account.totals(), stream.partitions)
             for name, stream in self.streams.items()
         }
         builtins: dict[str, Any] = msgspec.to_builtins(stored)
@@ -234,10 +235,10 @@ class WorkerAccounts(Flow):
         for name, stored in msgspec.convert(state, dict[str, _Stored], strict=False).items():
             stream = self.streams.setdefault(name, StreamTotals())
             stream.account.restore(stored.totals)
-            stream.heard, stream.partitions = stored.heard, stored.partitions
+            stream.heard, stream.partitions = as_time(stored.heard), stored.partitions
 
 
-def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | None:
+def _inconsistency(entry: AccountEntry, written_us: Time) -> RecordRejected | None:
     """Return the reason why an entry cannot be true: totals cannot be corrected later."""
     settled = (entry.used, entry.late, entry.suppressed, entry.dead_lettered)
     counts = (entry.consumed, *settled, entry.in_flight, entry.redriven)
@@ -245,7 +246,7 @@ def _inconsistency(entry: AccountEntry, written_us: int) -> RecordRejected | Non
         return RecordRejected(
             INCONSISTENT, "$", f"expected at most {_MOST:,} records in one transaction, got {max(counts)}"
         )
-    if entry.time > written_us + _CLOCK_SLACK_US:
+    if entry.time > written_us + _CLOCK_SLACK:
         return RecordRejected(INCONSISTENT, "$.time", f"{entry.time} is ahead of the writing at {written_us}")
     if entry.partition >= 0 and not (entry.log or entry.redriven):
         return RecordRejected(INCONSISTENT, "$.log", "expected the log of the offsets: workers must be of this version")
@@ -268,11 +269,11 @@ class ReaderAccounts(Flow):
     topic = TOPIC
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, str], tuple[int, AccountTotals]] = {}
+        self._newest: dict[tuple[str, str], tuple[Time, AccountTotals]] = {}
         self._backlogs: dict[tuple[str, str], Backlog] = {}
         self._rates: dict[str, RateMeter] = {}
-        self.newest_us: dict[str, int] = {}
-        """Time of the last account of each instance, by the clock of its host [Unix us]."""
+        self.newest_us: dict[str, Time] = {}
+        """Time of the last account of each instance, by the clock of its host."""
         self._streams: dict[str, StreamTotals] | None = None
         """The cached sum."""
 
@@ -282,13 +283,13 @@ class ReaderAccounts(Flow):
         if not isinstance(snapshot, Snapshot):
             return snapshot
         key = (snapshot.instance, snapshot.topic)
-        _, before = self._newest.get(key, (0, None))
+        _, before = self._newest.get(key, (NEVER, None))
         if before is not None:
             meter = self._rates.setdefault(snapshot.topic, RateMeter())
             meter.add(snapshot.time, max(snapshot.account.consumed - before.consumed, 0))
         position = sum(snapshot.offsets.values())
         backlog = self._backlogs.setdefault(key, Backlog())
-        backlog.note(snapshot.time / _MICRO, position, position + snapshot.account.behind)
+        backlog.note(snapshot.time, position, position + snapshot.account.behind)
         self._newest[key] = snapshot.time, snapshot.account
         self.newest_us[snapshot.instance] = record.timestamp_us  # the topic has the writer's timestamps
         self._streams = None
@@ -309,7 +310,7 @@ class ReaderAccounts(Flow):
             one.restore(totals)
             stream.account.add(one)
             stream.account.in_flight += one.in_flight
-            stream.heard = max(stream.heard, time / _MICRO)
+            stream.heard = max(stream.heard, time)
             stream.backlogs[instance] = self._backlogs[instance, topic]
             stream.rate = self._rates.get(topic, stream.rate)
         return streams

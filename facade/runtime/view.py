@@ -3,13 +3,14 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
+from facade.clock import NEVER, SECOND, Time
 from facade.printable import printable
 from facade.reading import Changes, Reading, Value, judge
 from facade.runtime.composition import Server
 from facade.runtime.flow import DeviceReading, is_due
 
-_GAP = 0.2
-"""Least time between two updates [s]."""
+_GAP = SECOND // 5
+"""Least time between two updates."""
 
 
 class NewestView(ABC):
@@ -28,11 +29,11 @@ class NewestView(ABC):
         self._device, self._server, self._topics = device, server, topics
         self._health, self._class = server.bus.health, server.icd.classes[server.classes[device]]
         self._attributes = {one.name: one for one in self._class.attributes}
-        self._looked_at = 0.0
+        self._looked_at = NEVER
         self._changes = Changes()
         """Shown values without a time of their own."""
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return all readings; the publisher filters out unchanged ones."""
         if not is_due(now, self._looked_at, _GAP):
             return
@@ -52,14 +53,14 @@ class NewestView(ABC):
             yield self._device, name, reading
 
     @abstractmethod
-    def _look(self, now: float) -> dict[str, Value]:
+    def _look(self, now: Time) -> dict[str, Value]:
         """Update from the topic; return the changed values."""
 
     @abstractmethod
-    def _judge(self, now: float) -> tuple[str, list[str]]:
+    def _judge(self, now: Time) -> tuple[str, list[str]]:
         """Return State, and further lines of Status."""
 
-    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+    def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         """Return the readings of all attributes, of the given values and of others."""
         for name, value in values.items():
             attribute = self._attributes.get(name)

@@ -14,7 +14,7 @@ import msgspec
 
 from facade.bus.dead_letters import COUNT, dead_letter
 from facade.bus.port import Aborted, Fenced, OffsetRange, PartitionBatch, Record, Revoked, TransactionalLog
-from facade.clock import Clock
+from facade.clock import Clock, as_duration
 from facade.errors import BusError
 from facade.outcome import USED, Outcome, RecordRejected, Unused
 from facade.printable import excerpt
@@ -149,7 +149,7 @@ class TransactionalWorker(TransactionLoop):
         return self._clock.monotonic() - self._began
 
     def _commit(self) -> None:
-        now, now_us = self._clock.monotonic(), round(self._clock.now() * 1e6)
+        now, now_us = self._clock.monotonic(), self._clock.now_us()
         # Step 1: the offsets that the transaction covers, of each partition.
         ranges = self._log.ranges()
         # Step 2: an account for each partition with records, and for each whose sign of life is due.
@@ -172,9 +172,9 @@ class TransactionalWorker(TransactionLoop):
 
     def _tell_work(self, now: float) -> None:
         """Share the time since the last call among the accounts, by their records."""
-        spent_us = max(now - self._busy_since - self._waited, 0.0) * 1e6
+        spent = max(now - self._busy_since - self._waited, 0.0)
         for account in self._accounts.values():
-            account.busy = round(spent_us * account.consumed / max(self._taken, 1))
+            account.busy = as_duration(spent * account.consumed / max(self._taken, 1))
         self._busy_since, self._waited = now, 0.0
 
     def _silent(self, ranges: OffsetRanges, now: float) -> list[tuple[str, int]]:

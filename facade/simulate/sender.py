@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 
 from facade.bus.port import Headers
-from facade.clock import Clock
+from facade.clock import Clock, Time, as_seconds
 from facade.simulate.pacing import Schedule
 
 PATIENCE = 600.0
@@ -99,8 +99,8 @@ class Stream(Protocol):
     def given(self) -> int:
         """Number of generated units: heaps, alerts."""
 
-    def take(self, count: int, now_us: int) -> EncodedRecords:
-        """Return and count the next records, with the given time [Unix us]."""
+    def take(self, count: int, now_us: Time) -> EncodedRecords:
+        """Return and count the next records, with the given time."""
 
 
 class StreamSender(ABC, Generic[ReportT]):
@@ -195,11 +195,11 @@ class StreamSender(ABC, Generic[ReportT]):
     def _send(self, count: int) -> None:
         while count > 0:
             now = min(count, self._chunk)
-            self._outlet.send_many(self._records.topic, *self._records.take(now, round(self._clock.now() * 1e6)))
+            self._outlet.send_many(self._records.topic, *self._records.take(now, self._clock.now_us()))
             count -= now
 
     def _restart(self) -> None:
-        self._began, self._began_wall = self._clock.monotonic(), self._clock.now()
+        self._began, self._began_wall = self._clock.monotonic(), as_seconds(self._clock.now_us())
         self._next_report = self._began + 1
         self._schedule = self._pace(self._clock)
 

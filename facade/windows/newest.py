@@ -12,35 +12,36 @@ from typing import TypeVar
 
 import numpy as np
 
+from facade.clock import NEVER, Duration, Time
 from facade.windows import KEPT_WINDOWS, MOST_WINDOWS
 from facade.windows.frame import Array, Frame, distinct, merge
 
 __all__ = ["Rule", "ShownWindow", "Windows"]
 
-Time = TypeVar("Time", int, Array)
+Times = TypeVar("Times", Time, Array)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """When the windows of a topic begin, and when they are closed."""
 
-    length_us: int
-    disorder_us: int
-    """Time between the end of a window and its closing [us]."""
-    ahead_us: int
-    """How far ahead of the brokers' clock the time of a record may be [us]."""
+    length_us: Duration
+    disorder_us: Duration
+    """Time between the end of a window and its closing."""
+    ahead_us: Duration
+    """How far ahead of the brokers' clock the time of a record may be."""
 
     @property
     def most(self) -> int:
         """Return the largest number of windows kept."""
         return KEPT_WINDOWS + MOST_WINDOWS + math.ceil(self.ahead_us / self.length_us)
 
-    def closed_at(self, window: Time) -> Time:
-        """Return the watermark that closes the window with a begin, or those of several [all Unix us]."""
+    def closed_at(self, window: Times) -> Times:
+        """Return the watermark that closes the window with a begin, or those of several."""
         return window + self.length_us + self.disorder_us
 
-    def newest_close(self, time: int) -> int:
-        """Return the newest watermark up to a time that closes a window [both Unix us]."""
+    def newest_close(self, time: Time) -> Time:
+        """Return the newest watermark up to a time that closes a window."""
         return time - (time - self.disorder_us) % self.length_us
 
 
@@ -48,8 +49,8 @@ class Rule:
 class ShownWindow:
     """The rows of a closed window that are shown: one for each of some groups, in their order."""
 
-    window: int
-    """Begin [Unix us]."""
+    window: Time
+    """Begin."""
     rows: Frame
     is_torn: Array
     """Whether a row lacks late records, or may lack some; bool of shape (rows,)."""
@@ -68,19 +69,19 @@ class Windows:
 
     def __init__(self, rule: Rule, groups: int, *, rebuilt: bool = False) -> None:
         self._rule = rule
-        self._parts: dict[int, list[Frame]] = {}
-        self._torn: dict[int, Array] = {}
+        self._parts: dict[Time, list[Frame]] = {}
+        self._torn: dict[Time, Array] = {}
         """Numbers of groups with stragglers, by window."""
-        self._torn_before = 0
-        """Windows that begin before this time may lack records [Unix us]."""
+        self._torn_before = NEVER
+        """Windows that begin before this time may lack records."""
         self._since = np.full(groups, -1 if rebuilt else 0, dtype=np.int64)
         """Windows of a group that begin before this time are neither shown nor kept [Unix us]; -1: the next record
         decides."""
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Time]:
         return iter(sorted(self._parts))
 
-    def add(self, rows: Frame, read_to: Array, heard_us: int) -> bool:
+    def add(self, rows: Frame, read_to: Array, heard_us: Time) -> bool:
         """Add the rows that came in time; return whether a closed window, or what is kept, has changed.
 
         Parameters
@@ -88,7 +89,7 @@ class Windows:
         read_to
             Watermark of each group [Unix us], of shape (groups,).
         heard_us
-            Time of the summary [Unix us].
+            Time of the summary.
         """
         kept = ~rows.late & (rows.count > 0)
         since = self._since[rows.group]
@@ -102,7 +103,7 @@ class Windows:
         if not kept.any():
             return False
         rows = (rows if kept.all() else rows.take(kept)).without_runs()
-        windows, has_changed = distinct(rows.window), False
+        windows, has_changed = [*map(Time, distinct(rows.window))], False
         for window in windows:
             mine = rows if len(windows) == 1 else rows.take(rows.window == window)
             is_new = window not in self._parts
@@ -110,14 +111,14 @@ class Windows:
             late = mine.group[read_to[mine.group] >= self._rule.closed_at(window)]
             if len(late):
                 self._torn[window] = np.union1d(self._torn.get(window, late), late)
-            has_changed |= bool(len(late)) or (is_new and self._drop(int(read_to.min())))
+            has_changed |= bool(len(late)) or (is_new and self._drop(Time(read_to.min())))
         return has_changed
 
-    def tear(self, before: int) -> None:
-        """Note that windows before a time [Unix us] may lack records."""
+    def tear(self, before: Time) -> None:
+        """Note that windows before a time may lack records."""
         self._torn_before = max(self._torn_before, before)
 
-    def whole(self, window: int) -> Frame:
+    def whole(self, window: Time) -> Frame:
         """Return a window that is kept, with one row for each group."""
         parts = self._parts[window]
         if len(parts) > 1 or not np.all(np.diff(parts[0].group) > 0):
@@ -126,8 +127,8 @@ class Windows:
 
     def shown(self, read_to: Array) -> Sequence[ShownWindow]:
         """Return the newest closed window of each group that has one; `read_to` as of `add`."""
-        found, limit = list[ShownWindow](), read_to - self._rule.closed_at(0)
-        newest, is_open = int(limit.max()), np.ones(len(read_to), dtype=np.bool_)
+        found, limit = list[ShownWindow](), read_to - self._rule.closed_at(NEVER)
+        newest, is_open = Time(limit.max()), np.ones(len(read_to), dtype=np.bool_)
         for window in sorted(self._parts, reverse=True):
             if window > newest:
                 continue
@@ -144,9 +145,9 @@ class Windows:
         """Restore the windows from a snapshot, each frame of one window."""
         self._parts = {}
         for one in frames:
-            self._parts.setdefault(int(one.window[0]), []).append(one)
+            self._parts.setdefault(Time(one.window[0]), []).append(one)
 
-    def _drop(self, read_to: int) -> bool:
+    def _drop(self, read_to: Time) -> bool:
         kept = sorted(self._parts)
         closed = sum(self._rule.closed_at(window) <= read_to for window in kept)
         dropped = kept[: max(closed - KEPT_WINDOWS, len(kept) - self._rule.most, 0)]

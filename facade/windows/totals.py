@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from facade.clock import Time, as_seconds, as_time
 from facade.sequences import SeenNumbers
 from facade.windows.frame import Array, Frame
 
@@ -41,7 +42,7 @@ class Totals:
     def __init__(self, groups: int) -> None:
         self.count, self.late, self.late_us, self.newest_us = (np.zeros(groups, dtype=np.int64) for _ in range(4))
         self.epoch = np.full(groups, -1, dtype=np.int64)
-        self.heard = np.zeros(groups)
+        self.heard = np.zeros(groups, dtype=np.int64)
         self.sums: dict[str, Array] = {}
         self.has_sum: dict[str, Array] = {}
         """Whether a group has a sum of a field."""
@@ -133,8 +134,8 @@ class Totals:
         self._lowest[group] = -1 if seen.lowest is None else seen.lowest
         self._last[group] = seen.runs[-1][1] if seen.runs else -1
 
-    def hear(self, groups: Array, partition: int, heard: float) -> bool:
-        """Note that a summary about groups came at a time [Unix s]; return whether their partition is new."""
+    def hear(self, groups: Array, partition: int, heard: Time) -> bool:
+        """Note that a summary about groups came at a time; return whether their partition is new."""
         self.heard[groups] = np.maximum(self.heard[groups], heard)
         mine = self.on.get(partition)
         if mine is None:
@@ -144,7 +145,7 @@ class Totals:
         mine[groups] = True
         return True
 
-    def read_to(self, of_partition: Mapping[int, int], of_all: int) -> Array:
+    def read_to(self, of_partition: Mapping[int, Time], of_all: Time) -> Array:
         """Return the watermark of each group [Unix us]: the least one of the partitions with its records.
 
         `of_partition` has those of partitions, and `of_all` is for groups whose partitions are not known.
@@ -165,7 +166,7 @@ class Totals:
             epoch=int(self.epoch[group]),
             seen=self.seen(group),
             newest_us=int(self.newest_us[group]),
-            heard=float(self.heard[group]),
+            heard=as_seconds(Time(self.heard[group])),
             partitions=[partition for partition, mine in self.on.items() if mine[group]],
         )
 
@@ -173,11 +174,11 @@ class Totals:
         """Take over the totals of a group from a snapshot."""
         self.count[group], self.late[group], self.epoch[group] = totals.count, totals.late, totals.epoch
         self.late_us[group], self.newest_us[group] = totals.late_us, totals.newest_us
-        self.heard[group] = totals.heard
+        self.heard[group] = heard = as_time(totals.heard)
         for name, value in totals.sums.items():
             self._add_sum(name, np.array([group]), np.array([value]))
         for partition in totals.partitions:
-            self.hear(np.array([group]), partition, totals.heard)
+            self.hear(np.array([group]), partition, heard)
         self._restart(group, totals.seen)
 
     def forget_partitions(self) -> None:

@@ -16,7 +16,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth, PartitionColumns
-from facade.clock import Clock
+from facade.clock import NEVER, SECOND, Clock, to_ms
 from facade.flows.archive.files import HOUR_US, ArchiveEntry, encode, event_times, to_batch, verify
 from facade.flows.archive.history import HistoryArchive
 from facade.flows.archive.nexus import export
@@ -47,7 +47,7 @@ _SOME = 500
 _GC_THRESHOLD = 100_000
 _PAPER = (600, 28)
 """Least rate of paper 003 [MB/s], and its cores."""
-_BEGIN = 500_000 * HOUR_US
+_BEGIN = NEVER + 500_000 * HOUR_US
 _EVERY_MS = 300_000
 _DAY, _NIGHT = 86_400, 28_800
 """[s]"""
@@ -114,7 +114,7 @@ def read(context: RoleContext, *, folder: str, what: str) -> ReadTiming:
     if what == "nexus":
         export(store, icd, file, begin, end, replace=True)
     else:
-        found = read_night(store, icd, Night(_BEGIN, _BEGIN + _NIGHT * MEGA), _RACK)
+        found = read_night(store, icd, Night(_BEGIN, _BEGIN + _NIGHT * SECOND), _RACK)
         file.write_text(render(found, folder, end))
     seconds = clock.monotonic() - began
     file.unlink()
@@ -261,7 +261,7 @@ def _summaries(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
     buckets = dice.integers(400, 700, (64, 40)).tolist()
     sketches = [dict.fromkeys(row, each // 40) for row in buckets]
     for second in range(seconds):
-        window = _BEGIN + second * MEGA
+        window = _BEGIN + second * SECOND
         for rack in range(_RACKS):
             nodes = [*range(rack * _RACK, (rack + 1) * _RACK)]
             numbers = FieldColumns(sum=[each * 512] * _RACK, min=[512] * _RACK, max=[512] * _RACK, last=[512] * _RACK)
@@ -274,7 +274,7 @@ def _summaries(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
                 runs=[[(second * each, (second + 1) * each - 1)]] * _RACK,
                 fields={"received": numbers, "lost": numbers, "late": numbers, "latency": latency},
             )  # fmt: skip
-            yield window // 1000 + 1000, b"rack-%d" % rack, msgspec.json.encode(summary)
+            yield to_ms(window + SECOND), b"rack-%d" % rack, msgspec.json.encode(summary)
 
 
 def _report(testbed: Testbed, folder: Path, seconds: int) -> Iterable[BarVerdict]:
@@ -293,23 +293,23 @@ def _day(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
     text = '{"schema":"history/1","device":"%s","attribute":"%s","value":%.3f,"time":%d}'
     names = [(f"mid-sdp/ingest/{at // _ATTRIBUTES:04d}", f"value{at % _ATTRIBUTES}") for at in range(1000)]
     for second in range(seconds):
-        at = _BEGIN + second * MEGA
+        at = _BEGIN + second * SECOND
         few = names[second % 60 :: 60]
         for device, attribute in (*few, ("mid-sdp/ingest/0000", "each")):
             value = text % (device, attribute, second % 100 + 0.5, at)
-            yield at // 1000, f"{device}/{attribute}".encode(), value.encode()
+            yield to_ms(at), f"{device}/{attribute}".encode(), value.encode()
 
 
 def _history(folder: Path, clock: Clock, seconds: int) -> Iterable[BarVerdict]:
     _put(folder, load(), "history", _day(seconds))
     found, times = HistoryArchive(FolderStore(folder)), list[float]()
-    end = _BEGIN + seconds * MEGA
+    end = _BEGIN + seconds * SECOND
     for look in (
         lambda: found.read("mid-sdp/ingest/0000/each", _BEGIN, end),
         lambda: found.read("mid-sdp/ingest/0000/each", _BEGIN, end),
         lambda: found.read("mid-sdp/ingest/0001/value1", _BEGIN, end),
         lambda: found.read("mid-sdp/ingest/0001/value1", _BEGIN, end),
-        lambda: HistoryArchive(FolderStore(folder)).at(_BEGIN + seconds // 2 * MEGA),
+        lambda: HistoryArchive(FolderStore(folder)).at(_BEGIN + seconds // 2 * SECOND),
     ):
         began = clock.monotonic()
         look()

@@ -16,7 +16,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaSender, KafkaWriter
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth, Record
-from facade.clock import Clock
+from facade.clock import Clock, as_time
 from facade.controller import Call, Controller, run
 from facade.errors import InfraError
 from facade.flows.alerts.messages import Alert, alert_record
@@ -256,7 +256,7 @@ def _alert(number: int, now: float) -> Alert:
         severity="WARNING",
         state="ACTIVE" if number % 2 else "CLEARED",
         text="expected nothing, found something",
-        raised_at=round(now * 1e6),
+        raised_at=as_time(now),
         sequence=number,
     )
 

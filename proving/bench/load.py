@@ -14,10 +14,11 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth, Record
+from facade.clock import SECOND
 from facade.codec.batches import header_of
 from facade.errors import InfraError
 from facade.flows.tables.producer import TableProducer
-from facade.flows.telemetry.simulator.faults import MICRO, Scenario
+from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from proving import gauges
@@ -58,7 +59,7 @@ def fill(context: RoleContext, *, records: int, scan_id: int, nodes: int = NODES
 
     def batches() -> Iterator[KeyedValues]:
         while stream.given < records:
-            batch = stream.take(min(_BATCH, records - stream.given), round(context.clock.now() * MICRO))
+            batch = stream.take(min(_BATCH, records - stream.given), context.clock.now_us())
             yield batch.keys, batch.values
 
     return pour(context, TOPIC, batches(), records)
@@ -186,9 +187,9 @@ def fill_columnar(context: RoleContext, *, records: int, scan_id: int, nodes: in
     begin, cpu, size = clock.monotonic(), gauges.own_cpu(), 0
     for number in range(records):
         node, turn = number % nodes, number // nodes
-        now_us = round(clock.now() * MICRO)
+        now_us = clock.now_us()
         constants = {"node": node, "scan_id": scan_id, "channel_count": 16_384}
-        bases = {"seq": turn * ROWS, "time": now_us - MICRO // 10}
+        bases = {"seq": turn * ROWS, "time": int(now_us - SECOND // 10)}
         headers = header_of(
             "heap/1", ROWS, constants=constants, bases=bases, producer=f"bench-{scan_id}-{node}", sequence=turn
         )
@@ -208,7 +209,7 @@ def _batch(dice: np.random.Generator) -> bytes:
     lost = (dice.random(ROWS) < 0.01).astype(np.uint16)
     columns = {
         "seq": np.arange(ROWS, dtype=np.uint16),
-        "time": np.linspace(0, MICRO // 10, ROWS).astype(np.uint32),
+        "time": np.linspace(0, int(SECOND // 10), ROWS).astype(np.uint32),
         "channel_start": np.full(ROWS, 0, np.uint16),
         "received": 4096 - lost,
         "lost": lost,

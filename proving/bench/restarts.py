@@ -14,6 +14,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.reader import KafkaReader
 from facade.bus.port import BusHealth
+from facade.clock import as_seconds
 from facade.errors import InfraError
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
@@ -181,7 +182,7 @@ class _Run:
         """Return when each record was appended, by partition [Unix s]."""
         connection, times = self._made.connection, dict[int, list[float]]()
         for record in read_range(connection, TOPIC, find_range(connection, TOPIC)):
-            times.setdefault(record.partition, []).append(record.timestamp_us / 1e6)
+            times.setdefault(record.partition, []).append(as_seconds(record.timestamp_us))
         return {partition: np.array(found) for partition, found in times.items()}
 
 

@@ -16,8 +16,9 @@ import msgspec
 
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.topics import create_topics, delete_topics
+from facade.clock import as_time
 from facade.errors import FacadeError, InfraError
-from facade.flows.telemetry.simulator.faults import MICRO, Scenario
+from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.topic_model import Topic
 from facade.infra import local
@@ -291,7 +292,7 @@ class Tools:
         """Return a file of different messages of one size, which compress as notifications do."""
         file = self._deployment.folder / f"payload-{size}.txt"
         if not file.exists():
-            batch = HeapStream(Scenario(nodes=4, rate=127_200.0, seed=1)).take(8_000, 1_800_000_000 * MICRO)
+            batch = HeapStream(Scenario(nodes=4, rate=127_200.0, seed=1)).take(8_000, as_time(1_800_000_000))
             text = b" ".join(value.replace(b"\n", b" ") for value in batch.values if value is not None)
             count = max(1, min(1_000, 4_000_000 // size))
             step = (len(text) - size) // count

@@ -10,7 +10,7 @@ from clients.alert_subscription import AlertSubscription
 from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, as_seconds
 from facade.errors import InfraError
 from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert
@@ -140,7 +140,7 @@ def visit(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         peaks = [gauges.peak_resident(worker.pid) for worker in workers]
         packets = _read(deployment, PACKETS)
     first, last = min(r.timestamp_us for r in packets), max(r.timestamp_us for r in alerts)
-    seconds = (last - first) / 1e6
+    seconds = as_seconds(last - first)
     del packets  # 1.4 GB
     followed = _followed(testbed)
     different = len({(a.source, a.sequence) for a in (decode(r.value or b"", type=Alert) for r in alerts)})
@@ -182,7 +182,7 @@ def _followed(testbed: Testbed) -> tuple[BarVerdict, ...]:
         roles = start(deployment, VISIT)
         _play(deployment)
         found = [one for role in roles for one in deployment.result(role, list[Subscribed], 120.0)]
-        return judge(found, min(record.timestamp_us for record in _read(deployment, PACKETS)) / 1e6)
+        return judge(found, as_seconds(min(record.timestamp_us for record in _read(deployment, PACKETS))))
 
 
 def _until_all(deployment: Deployment) -> list[Record]:

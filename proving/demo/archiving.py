@@ -4,7 +4,7 @@ import shutil
 from contextlib import ExitStack
 from typing import Final
 
-from facade.clock import utc_text
+from facade.clock import as_time, utc_text
 from facade.errors import BusError
 from proving.demo.account import BalanceLine, disagreeing
 from proving.demo.system import Demo
@@ -60,7 +60,7 @@ class ArchiveScenario:
 
     def _report(self) -> None:
         file, demo = self._folder / "report.html", self._demo
-        times = ["--from", utc_text(round(demo.report.began * 1e6)), "--to", utc_text(round(demo.clock.now() * 1e6))]
+        times = ["--from", utc_text(as_time(demo.report.began)), "--to", utc_text(demo.clock.now_us())]
         words = ["report", self._night.original, *times, "--output", file]
         took = self._night.finished(demo.deployment.launch("report", *words, ends=True, login=None), "report")
         self._progress.step(f"report made: {file}, {file.stat().st_size / 1e3:,.0f} kB; {took:.1f} s")

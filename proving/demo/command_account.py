@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 import msgspec
 
 from facade.bus.port import Record
+from facade.clock import as_seconds
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import ACCEPTED, BY_FACADE, COMPLETED, FINAL, UNDELIVERED
@@ -81,10 +82,10 @@ def timeline(found: CommandsFound) -> list[CommandLine]:
                 called=given.called,
                 calls=given.calls,
                 durable=given.took,
-                begun=(accepted.time - issued[given.id]) / 1e6 if accepted and given.id in issued else None,
+                begun=as_seconds(accepted.time - issued[given.id]) if accepted and given.id in issued else None,
                 executions=executions[given.id],
                 outcome=final.status if final else "",
-                ended=final.time / 1e6 if final else None,
+                ended=as_seconds(final.time) if final else None,
                 text=final.text if final else refused,
                 path=tuple(given.path),
             )
@@ -306,7 +307,7 @@ def _lines(one: One, depth: int) -> Iterator[OrderLine]:
         device=device,
         name=name,
         id=one.id,
-        given=one.given / 1e6,
+        given=as_seconds(one.given),
         took=one.seconds,
         outcome=outcome.status if outcome else "",
         text=outcome.text if outcome else "",

@@ -23,7 +23,7 @@ import tango
 from clients.alert_subscription import AlertSubscription
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
-from facade.clock import Clock
+from facade.clock import Clock, Duration, Time
 from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, ActionKind, Alert, alert_record, encode
@@ -86,7 +86,7 @@ class AlertSequence:
         Time before the first record; each is a microsecond later than the one before [Unix us].
     """
 
-    def __init__(self, seed: int, begin_us: int) -> None:
+    def __init__(self, seed: int, begin_us: Time) -> None:
         self.refused: set[int] = set()
         """Numbers of the actions that come too late."""
         self.alarms: Alarms = {(condition, source): AlarmStanding() for condition in LATCHING for source in SOURCES}
@@ -99,7 +99,7 @@ class AlertSequence:
 
     def records(self, count: int) -> Iterator[Alert | Action]:
         for _ in range(count):
-            self._now += 1
+            self._now += Duration(1)
             self._number += 1
             key = self._chance.choice(self._keys)
             alarm = self.alarms[key]
@@ -367,7 +367,7 @@ class AlertFaultRun(FaultRun):
         self._burst = min(_QUICK_BURST if self.quick else _BURST, self.count)
         self._device = self.deployment.devices("SdpAlerts")[0]
         self._journal = self.deployment.folder / "received.bin"
-        self._scenario = AlertSequence(self.seed, round(self.clock.now() * 1e6))
+        self._scenario = AlertSequence(self.seed, self.clock.now_us())
         self._sent: list[tuple[str, bytes]] = []
         self._waiting: list[Alert | Action] = []
         """Alerts and actions of the burst whose actions are on their way to the topic that proves them."""

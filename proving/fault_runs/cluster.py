@@ -416,7 +416,7 @@ class ClusterRun(FaultRun):
         deployment = self._all[_COMMANDS].deployment
         device = deployment.devices("SdpAlerts")[0]
         writer = KafkaStreamWriter(deployment.connection, health=BusHealth(), client="sources")
-        now = round(self.clock.now() * 1e6)
+        now = self.clock.now_us()
         about = {"condition": "storageLow", "severity": "WARNING", "state": "ACTIVE", "raised_at": now, "sequence": 1}
         records = [
             alert_record(msgspec.convert({**about, "source": f"store/{number}", "text": "full"}, Alert))

@@ -18,6 +18,7 @@ import tango
 from msgspec.json import decode
 
 from facade.bus.kafka.bus import KafkaBus
+from facade.clock import as_seconds
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
@@ -65,7 +66,7 @@ def account(found: FoundCommands) -> Balance:
     for id, command in written.items():
         made.wrong += _command(command, outcomes.get(id), found.shown.get(id), executed[id])
     made.wrong += [
-        f"{line.id}: begun {(line.begun_at - line.not_after) / 1e6:.3f} s after its not_after"
+        f"{line.id}: begun {as_seconds(line.begun_at - line.not_after):.3f} s after its not_after"
         for line in found.executions
         if line.begun_at > line.not_after
     ]

@@ -81,7 +81,7 @@ class Fuzz(FaultRun):
     def _send(self, codec: str, first: int, last: int) -> None:
         sender = RawSender(self.deployment.connection, codec)
         for number in range(first, last):
-            now_us = round(self.clock.now() * 1e6)
+            now_us = int(self.clock.now_us())
             made = numbered(self.seed, number, now_us, self._partitions, self._sequences)
             self.good[made.record.topic] += made.is_good
             sender.send(made.record)

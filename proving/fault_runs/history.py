@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from facade.clock import as_seconds
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
 from facade.flows.commands.messages import AckMessage, CommandMessage, issued
@@ -187,7 +188,7 @@ def _given(found: FoundCommands, written: Mapping[str, CommandMessage]) -> dict[
     devices |= {id: command.device for id, command in written.items()}
     for id in devices.keys() - given.keys():
         for line in silent:
-            is_then = line.called <= issued(id) / 1e6 <= line.called + line.seconds
+            is_then = line.called <= as_seconds(issued(id)) <= line.called + line.seconds
             if is_then and line.device == devices[id] and id.endswith(f"_{line.command}"):
                 given[id].append(line)
     return given

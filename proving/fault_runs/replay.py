@@ -18,7 +18,7 @@ import tango
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.bus.port import BusHealth
-from facade.clock import utc_text
+from facade.clock import NEVER, as_duration, utc_text
 from facade.flows.alerts.messages import STATES
 from facade.flows.alerts.source import AlertSource
 from facade.flows.logs.messages import LOGS
@@ -188,8 +188,8 @@ class ReplayFaultRun(CommandFaultRun):
     def _is_settled(self) -> bool:
         newest = {one.key: one.value for one in KafkaBus(self.deployment.connection, client="night").read_all(STATES)}
         alarms = [msgspec.json.decode(value, type=AlertState) for value in newest.values() if value]
-        soon = (self.clock.now() + _SETTLED_WITHIN) * 1e6
-        return not any(one.pending or 0 < one.shelved_until < soon for one in alarms)
+        soon = self.clock.now_us() + as_duration(_SETTLED_WITHIN)
+        return not any(one.pending or NEVER < one.shelved_until < soon for one in alarms)
 
     def _has_last_alarm(self) -> bool:
         try:
@@ -199,7 +199,7 @@ class ReplayFaultRun(CommandFaultRun):
 
     def _is_shown(self, position: ReplayPosition) -> bool:
         """Return whether all devices show the end of the replay, and the last alarm."""
-        time = utc_text(position.time // 1_000_000 * 1_000_000)[:19]
+        time = utc_text(position.time)[:19]
         begin = f"REPLAY {time}Z "
         said = [str(self.deployment.values(one, "Status").get("Status", "")) for one in self._shown]
         return all(one.startswith(begin) for one in said) and self._has_last_alarm()

@@ -28,10 +28,10 @@ _FAST = 0.1
 
 
 def wrong_values(icd_version: str) -> dict[tuple[str, str], Reading]:
-    now = CLOCK.now()
+    now = CLOCK.now_us()
     return {
-        ("mid-sdp/control/0", "latencyP99"): Reading(0.1, now + 3600),
-        ("mid-sdp/ingest/0000", "latencyMin"): Reading(0.1, now - 100),
+        ("mid-sdp/control/0", "latencyP99"): Reading(0.1, now + 3_600_000_000),
+        ("mid-sdp/ingest/0000", "latencyMin"): Reading(0.1, now - 100_000_000),
         ("mid-sdp/alerts/0", "worstSeverity"): Reading("WORSE", now),
         ("mid-sdp/control/0", "sdpVersion"): Reading(json.dumps({"icd": f"{icd_version}.9"}), now),
     }
@@ -73,7 +73,7 @@ def speak_too_often(device: base.FacadeDevice) -> None:
         number = 0.0
         while True:
             number += 1
-            reading = Reading(number, CLOCK.now(), Quality.VALID)
+            reading = Reading(number, CLOCK.now_us(), Quality.VALID)
             device.show("ingestHeapsRate", reading)
             device.push("ingestHeapsRate", reading)
             CLOCK.sleep(_FAST)

@@ -98,7 +98,7 @@ def register(icd: Icd, tango_host: str) -> None:
 
 def mode_on_bus(mode: str) -> bytes:
     fields = {"schema": "state/1", "device": "mid-sdp/control/0", "attribute": "adminMode", "value": mode}
-    return json.dumps({**fields, "time": round(CLOCK.now() * 1e6), "origin": "mutants"}).encode()
+    return json.dumps({**fields, "time": CLOCK.now_us(), "origin": "mutants"}).encode()
 
 
 def write_wrong_records(deployment: Deployment) -> None:

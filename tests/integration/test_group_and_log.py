@@ -26,7 +26,7 @@ class Stream:
         self._seq = itertools.count()
 
     def send(self, partition: int, count: int) -> None:
-        now_us = round(CLOCK.now() * 1e6)
+        now_us = CLOCK.now_us()
         values = [json.dumps(heap(partition, next(self._seq), time=now_us)).encode() for _ in range(count)]
         topics.send(self.deployment.bootstrap, self.topic, [(b"k", value) for value in values], partition=partition)
         self.sent += count

@@ -394,7 +394,7 @@ MEANT = {
 
 def in_the_name_of_others(role: str) -> dict[str, tuple[str, bytes]]:
     """Return records by hand that a role is not to mean: an action of an operator, a mode and a state."""
-    now_us = round(SystemClock().now() * 1e6)
+    now_us = SystemClock().now_us()
     device = {
         "schema": "state/1",
         "device": SUBARRAY,

@@ -48,7 +48,7 @@ class Site:
         self.deployment.forget_proxies()
 
     def alert(self, text: str) -> None:
-        self.deployment.send(alert(round(CLOCK.now() * 1e6), text=text))
+        self.deployment.send(alert(CLOCK.now_us(), text=text))
 
     def newest_alert(self) -> tuple[int, str]:
         entry = json.loads(self.deployment.read_one(ALERTS, "lastAlert") or '{"sequence": 0}')
@@ -56,7 +56,7 @@ class Site:
 
     def measured(self, value: float) -> float | None:
         """Send a metric, which is stale after 5 s, and read it."""
-        now = round(CLOCK.now() * 1e6)
+        now = CLOCK.now_us()
         self.deployment.send(encode_metric(np.float64(value), subarray=1, metric="flaggedFraction", time=now, unit=""))
         return self.deployment.read_one(QUALITY, "flaggedFraction")
 

@@ -21,7 +21,7 @@ TAKEN = (*WINDOWED, "alert-packets", "calibration", *READ)
 def sent(site: Site, seed: int, first: int, count: int, goods: dict[str, int]) -> Iterator[Numbered]:
     """Return records as Kafka takes them: none larger than its topic allows, and each of its key's partition."""
     for number in range(first, first + count):
-        made = numbered(seed, number, round(site.clock.now() * 1e6), PARTITIONS, goods)
+        made = numbered(seed, number, site.clock.now_us(), PARTITIONS, goods)
         if len(made.record.value or b"") <= min(ICD.topics[made.record.topic].max_bytes, LARGEST // 10):
             yield made
 

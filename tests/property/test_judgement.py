@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from clients.status import Seen, judge
 from facade import alarm_states as states
+from facade.clock import as_time
 from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN
 from facade.icd.load import load
 from facade.judgement import rank
@@ -100,10 +101,10 @@ def test_ok_is_never_beside_an_alarm_that_waits_and_each_reason_has_its_remedy(s
 def test_sdp_master_does_not_say_that_all_is_well_beside_an_alarm_that_waits(state: str) -> None:
     alarm = {"condition": "serverGone", "source": "sdp-facade/ingest-00", "severity": "CRITICAL", "text": "gone"}
     shown = overview()
-    assert shown.judgement(NOW).is_idle
+    assert shown.judgement(as_time(NOW)).is_idle
     shown._flows[0].alarms = lambda: [alarm | {"state": state}]
-    judged = shown.judgement(NOW)
-    assert shown.judge(NOW)[0] == OK, "healthState is for programs"
+    judged = shown.judgement(as_time(NOW))
+    assert shown.judge(as_time(NOW))[0] == OK, "healthState is for programs"
     assert judged.state != OK
     assert [one.alarm for one in judged.findings] == ["serverGone@sdp-facade/ingest-00"]
 
@@ -119,11 +120,11 @@ def test_every_reason_of_sdp_master_has_an_instruction_and_the_gravest_is_first(
         controllers={},
         reporting=(0, 2, 3),
     )
-    issues = shown.issues_as_dicts(NOW)
+    issues = shown.issues_as_dicts(as_time(NOW))
     assert len(issues) >= 7
     assert all(one.get("response") or CONDITIONS[one["condition"]].response for one in issues)
     order = [SEVERITIES.index(one["severity"]) for one in issues]
     assert order == sorted(order, reverse=True)
     assert issues[0]["severity"] == CRITICAL
-    lines = shown.judge(NOW)[1]
+    lines = shown.judge(as_time(NOW))[1]
     assert [one["text"] for one in issues] == [*lines]

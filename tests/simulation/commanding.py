@@ -120,7 +120,7 @@ class Commanding:
 
     def execute(self, process: Process, call: Call, handler: Any) -> Any:
         """Let a handler execute a command, and take note of it."""
-        now_us = round(process.clock.now() * 1e6)
+        now_us = process.clock.now_us()
         if not process.is_dead:
             self.executed[call.id].append(now_us)
             self.begun_by[call.id].append(process.name)

@@ -52,7 +52,7 @@ class Measuring:
                 np.full((_LENGTH,) * len(axes(metric)), float(self.sent)),
                 subarray=subarray,
                 metric=metric.name,
-                time=round(process.clock.now() * 1e6),
+                time=process.clock.now_us(),
                 unit=unit_of(ICD, metric),
                 sequence=self.sent,
             )

@@ -78,7 +78,7 @@ class Mirroring:
         while True:
             is_whole = not self.telescope.is_moving or random.random() < 0.8
             patterns = [_PATTERN] if is_whole else [*names[1:], f"{DEVICES[0]}/elevation"]
-            rule = MirrorRule(rule="all", patterns=patterns, time=round(process.clock.now() * 1e6), origin="simulation")
+            rule = MirrorRule(rule="all", patterns=patterns, time=process.clock.now_us(), origin="simulation")
             try:
                 writer.send_durably(rule_record(rule), 3.0)
             except BusError as error:

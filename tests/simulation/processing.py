@@ -63,6 +63,9 @@ class _SetBack:
     def now(self) -> float:
         return self.clock.now() - self.by
 
+    def now_us(self) -> int:
+        return round(self.now() * 1e6)
+
     def monotonic(self) -> float:
         return self.clock.monotonic()
 

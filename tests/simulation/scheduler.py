@@ -170,6 +170,10 @@ class HostClock:
         """Return the wall-clock time [Unix s]."""
         return START + self._scheduler.now * self._pace + self.skew
 
+    def now_us(self) -> int:
+        """Return the same [Unix us]."""
+        return round(self.now() * 1e6)
+
     def monotonic(self) -> float:
         """Return a time that never jumps [s]; not 0 at the beginning, as on any machine."""
         return 100.0 + self._scheduler.now * self._pace

@@ -77,7 +77,7 @@ class WholeWindows:
         if attribute != "heapRate" or now.quality is not Quality.VALID or device not in self._devices:
             return
         self._look()
-        window, rule = int(now.time), ICD.topics["ingest.heaps"].window
+        window, rule = now.time // 1_000_000, ICD.topics["ingest.heaps"].window
         assert rule is not None
         times = [time for node in self._devices[device] for time in self._appended.get((node, window), ())]
         least = sum(time < (window + rule.length + rule.disorder) * 1e6 for time in times)
@@ -111,7 +111,7 @@ def alarms(site: "Site") -> Iterator[str]:
             Record(topic=again.topic, key=entry.key, value=entry.value, headers=entry.headers, partition=0,
                    offset=entry.offset, timestamp_us=entry.time_us), count=True,
         )  # fmt: skip
-    again.ledger.fire(round(server.clock.now() * 1e6))
+    again.ledger.fire(server.clock.now_us())
     states, expected = (
         {(one.condition, one.source): state for state, one in ledger.all_shown()} for ledger in (shown, again.ledger)
     )
@@ -130,8 +130,9 @@ def stale(site: "Site") -> Iterator[str]:
                 limit = stale_after(entry, attribute)
                 if reading is None or not limit or reading.quality is Quality.INVALID:
                     continue
-                if (age := server.clock.now() - reading.time) > limit + 2.0:
-                    yield f"{device}/{attribute.name} is {reading.quality.value}, {age:.0f} s old; limit: {limit:g} s"
+                if (age := server.clock.now_us() - reading.time) > limit + 2_000_000:
+                    name = f"{device}/{attribute.name}"
+                    yield f"{name} is {reading.quality.value}, {age / 1e6:.0f} s old; limit: {limit / 1e6:g} s"
 
 
 def unnamed(site: "Site", dead: str) -> Iterator[str]:

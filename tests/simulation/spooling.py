@@ -99,7 +99,7 @@ class Spooling:
         self._next[node] += count
         columns = {name: np.full(count, 1) for name in ("channel_start", "received", "lost", "late")}
         columns |= {name: np.full(count, 0.5) for name in ("flagged_fraction", "latency")}
-        columns |= {"seq": np.array(rows), "time": np.full(count, round(process.clock.now() * 1e6))}
+        columns |= {"seq": np.array(rows), "time": np.full(count, process.clock.now_us())}
         dropped = producer.standing.dropped
         kept = Kept(node, producer._spool.next, rows, process)
         producer.add_columns(scan_id=7, channel_count=64, **columns)

@@ -24,7 +24,7 @@ DEVICE = "mid-sdp/alerts/0"
 def alert(sequence: int = 1, **more: Any) -> Record:
     """Return the record of an alert of now; what is not said is as usual."""
     usual = {"condition": "receiveOverrun", "source": "receive/1", "severity": "ALARM", "state": "ACTIVE"}
-    usual |= {"text": "too fast", "raised_at": round(SystemClock().now() * 1e6)}
+    usual |= {"text": "too fast", "raised_at": SystemClock().now_us()}
     return alert_record(Alert(sequence=sequence, **{**usual, **more}))
 
 
@@ -44,7 +44,7 @@ class Bench:
 
     @property
     def now_us(self) -> int:
-        return round(self.clock.now() * 1e6)
+        return self.clock.now_us()
 
     def alert(self, condition="receiveOverrun", *, state="ACTIVE", source="receive/1", **more: Any) -> Alert:
         """Send an alert; what is not said is as usual."""

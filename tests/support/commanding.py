@@ -160,7 +160,7 @@ class Bench:
             device=device,
             command=id.rpartition("_")[2],
             status=status,
-            time=round(self.clock.now() * 1e6),
+            time=self.clock.now_us(),
             origin=CONTROLLER,
             **more,
         )
@@ -169,7 +169,7 @@ class Bench:
     def report(self, *, device: str = SUBARRAY, command: str = "", **values: str) -> None:
         self.clock.sleep(0.001)
         for attribute, value in values.items():
-            now_us = round(self.clock.now() * 1e6)
+            now_us = self.clock.now_us()
             message = StateMessage(
                 device=device, attribute=attribute, value=value, time=now_us, origin=CONTROLLER, command=command
             )

@@ -59,7 +59,7 @@ class Site:
 
     @property
     def now_us(self) -> int:
-        return round(self.clock.now() * 1e6)
+        return self.clock.now_us()
 
     def reach(self, step: str) -> None:
         """Come to a step of the path; die there if that was asked for."""

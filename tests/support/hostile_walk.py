@@ -66,7 +66,7 @@ class Walk:
 
     @property
     def now_us(self) -> int:
-        return round(self.site.clock.now() * 1e6)
+        return self.site.clock.now_us()
 
     def settle(self) -> None:
         """Let everything work until each record of a stream is in its account."""

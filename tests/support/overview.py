@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from facade.bus.port import BusHealth
-from facade.clock import ManualClock
+from facade.clock import ManualClock, as_time
 from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
@@ -59,7 +59,7 @@ def heartbeat(devices=(MASTER,), at=NOW, name="a"):
         incarnation="1",
         version="1",
     )
-    return {name: (beat, at)}
+    return {name: (beat, as_time(at))}
 
 
 def overview(
@@ -74,13 +74,13 @@ def overview(
         found[name] = StreamTotals()
         found[name].account.consumed = int(name in unbalanced)
         found[name].backlogs["0"] = backlog = Backlog()
-        backlog.note(NOW, 0, dict(lagging).get(name, 0))
+        backlog.note(as_time(NOW), 0, dict(lagging).get(name, 0))
     components = Components()
     components.newest = heartbeat() if controllers is None else controllers
     components.heard = {*components.newest}
     heard = frozenset(range(nodes) if reporting is None else reporting)
     totals = Totals(nodes)
-    totals.epoch[:], totals.heard[:] = scan, NOW
+    totals.epoch[:], totals.heard[:] = scan, as_time(NOW)
     ledger = SimpleNamespace(
         plan=plans(ICD)["ingest.heaps"],
         expected=frozenset(range(nodes)),
@@ -88,12 +88,12 @@ def overview(
         number=int,
         totals=totals,
         standing_still=lambda now, group=None: [one for one in still if one[1].read_to < read_until(now)],
-        read_to=lambda group=None: round(server.clock.now() * 1e6),
+        read_to=lambda group=None: server.clock.now_us(),
     )
 
     def read_until(now):
         """Return up to which time workers that do not stand still have read [us]."""
-        return ledger.plan.rule.newest_close(round((now - 1.5) * 1e6))
+        return ledger.plan.rule.newest_close(now - 1_500_000)
 
     telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], ledgers=lambda: [ledger], totals=totals)
     shared = {Components: components, Telemetry: telemetry}
@@ -119,6 +119,6 @@ def overview(
         CommandsHealth(server),
     ]
     for device, attribute, value, time in states:
-        time_us = round(time * 1e6)
+        time_us = as_time(time)
         server.states.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)
     return Overview(ICD, bus, accounts, readers, flows)

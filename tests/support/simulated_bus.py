@@ -82,7 +82,7 @@ class _Model(Broker):
     clock: Clock
 
     def now_us(self) -> int:
-        return round(self.clock.now() * 1e6)
+        return self.clock.now_us()
 
 
 class MemoryBroker:

@@ -18,7 +18,7 @@ from facade.icd.model import Attribute, Icd
 from facade.reading import Reading, Value
 from facade.runtime.publisher import Publisher
 
-TIME = 1_700_000_000.25
+TIME = 1_700_000_000_250_000
 """Time of all values [Unix s]."""
 STATE = "ON"
 _SAMPLES: dict[str, Value] = {

@@ -54,7 +54,7 @@ class Site(Bench):
 
     @property
     def now_us(self) -> int:
-        return round(self.clock.now() * 1e6)
+        return self.clock.now_us()
 
     def command(self, name: str = "On", device: str = SDP, *, id: str = "", **more: Any) -> CommandMessage:
         """Make a command as a device server writes it."""

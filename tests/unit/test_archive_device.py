@@ -26,7 +26,7 @@ class Bench(DeviceServers):
         super().__init__(archive={"SdpArchive": [DEVICE]})
 
     def report(self, **values: str) -> None:
-        time = round(self.clock.now() * 1e6)
+        time = self.clock.now_us()
         for name, value in (values or VALUES).items():
             message = StateMessage(device=DEVICE, attribute=name, value=value, time=time, origin="archive-0")
             self.broker.append(state_record(message, REPORTS))

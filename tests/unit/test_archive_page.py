@@ -51,7 +51,7 @@ def test_duckdb_answers_the_queries_about_the_history(tmp_path: Path) -> None:
         device, _, attribute = f"mid-sdp/ingest/{name}".rpartition("/")
         for count, value in enumerate(readings):
             quality = Quality.ALARM if count else Quality.VALID
-            recorder.put(device, attribute, Reading(value, NIGHT / 1e6 + count, quality))
+            recorder.put(device, attribute, Reading(value, NIGHT + count * 1_000_000, quality))
     written = log.records(HISTORY)
     log = MemoryLog({HISTORY: 1})
     for one in written:

@@ -64,7 +64,7 @@ class Bench:
         return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter)
 
     def write(self, value: bytes | None = b"v") -> None:
-        self.log.append(record(round(self.clock.now() * 1e6), value))
+        self.log.append(record(self.clock.now_us(), value))
 
     def run(self, seconds: float) -> None:
         """Let the worker run for some time."""

@@ -89,10 +89,10 @@ def test_commands_from_hosts_that_are_not_listed_are_refused_with_the_reason() -
 
 def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
     found = mode_entry(mode(5.0))
-    assert found == AuditEntry(5.0, "adminMode OFFLINE", SUBARRAY, WHO, "", kind="mode")
+    assert found == AuditEntry(5_000_000, "adminMode OFFLINE", SUBARRAY, WHO, "", kind="mode")
     assert "state" not in sources(), "controllers write there, also that somebody has set a mode"
     assert sources()["alert-actions"](acted(6.0)) == AuditEntry(
-        6.0, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen", "alarm"
+        6_000_000, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen", "alarm"
     )
     assert sources()["alert-actions"](alert()) is None
     assert "alerts" not in sources(), "each source of alerts may write there, also that somebody has acted"
@@ -108,12 +108,14 @@ def test_a_redrive_says_who_put_the_record_back() -> None:
     )  # fmt: skip
     dead_letter = Record(topic="dead-letters", key=b"1", value=b"x", headers=headers, partition=0, offset=3)
     back, mark = redrive.put_back(dead_letter, "ann at desk, process 7", 9_000_000)
-    expected = AuditEntry(9.0, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "", kind="redrive")
+    expected = AuditEntry(9_000_000, "redrive", "ingest.heaps/1/7", "ann at desk, process 7", "", kind="redrive")
     for appended in (9_100_000, 99_000_000):
         assert dead_letter_entry(replace(mark, timestamp_us=appended)) == expected, "a mark that comes again as well"
     for stated in (b"9" * 99, b"-1", "\u0664".encode()):
         headers = tuple((name, stated if name == redrive.AT else value) for name, value in mark.headers)
-        assert dead_letter_entry(replace(mark, headers=headers, timestamp_us=8_000_000)) == expected._replace(time=8.0)
+        assert dead_letter_entry(replace(mark, headers=headers, timestamp_us=8_000_000)) == expected._replace(
+            time=8_000_000
+        )
     assert dead_letter_entry(dead_letter) is None
     assert redrive.CLIENT not in dict(back.headers)
     assert redrive.CLIENT not in dict(redrive.put_back(dead_letter)[1].headers)
@@ -180,7 +182,9 @@ SECURED = {"security.protocol": "SASL_SSL", "sasl.username": "sdp-inspector"}
 )
 @pytest.mark.parametrize("operator", ["", "ann"])
 def test_a_line_says_on_which_right_it_rests(topic: str, settings: dict[str, str], said: str, operator: str) -> None:
-    found = rests_on(load_icd().topics[topic], Settings(kafka=settings), AuditEntry(1.0, "On", "d", "c", operator))
+    found = rests_on(
+        load_icd().topics[topic], Settings(kafka=settings), AuditEntry(1_000_000, "On", "d", "c", operator)
+    )
     assert found.startswith(said)
     assert found.endswith("; the operator's name is the caller's word") == (bool(operator and settings.keys() - {
         "security.protocol"}))  # fmt: skip

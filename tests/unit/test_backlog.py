@@ -21,14 +21,14 @@ from facade.runtime.stream_accounts import Backlog
 )
 def test_the_first_record_that_waits_has_done_so_since_the_log_ended_before_it(notes, now, records, seconds):
     backlog = Backlog()
-    for note in notes:
-        backlog.note(*note)
-    assert (backlog.records, backlog.seconds(now)) == (records, pytest.approx(seconds, abs=1.0))
+    for at, position, end in notes:
+        backlog.note(round(at * 1e6), position, end)
+    assert (backlog.records, backlog.seconds(round(now * 1e6))) == (records, pytest.approx(seconds, abs=1.0))
 
 
 def test_a_backlog_of_days_costs_little_and_is_told_to_a_part_of_it():
     backlog = Backlog()
     for second in range(20_000):
-        backlog.note(float(second), second // 2, second)
+        backlog.note(second * 1_000_000, second // 2, second)
     assert len(backlog._ends) <= 3600
-    assert backlog.seconds(20_000.0) == pytest.approx(10_000.0, rel=0.01)
+    assert backlog.seconds(20_000_000_000) == pytest.approx(10_000.0, rel=0.01)

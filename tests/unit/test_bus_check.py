@@ -112,8 +112,8 @@ def test_encryption(properties, brokers, expected):
 )
 def test_lag_is_told_in_records_and_seconds(place, members, level, text):
     *offsets, since = place
-    state = GroupState(members, (GroupPosition("ingest.heaps", 0, *offsets, since),), frozenset())
-    found = [*bus_checks.judge_lag(ICD, "aggregate", state, 1000.0)]
+    state = GroupState(members, (GroupPosition("ingest.heaps", 0, *offsets, round(since * 1e6)),), frozenset())
+    found = [*bus_checks.judge_lag(ICD, "aggregate", state, 1_000_000_000)]
     assert overall(found) == level
     assert text in "".join(one.text for one in found)
 
@@ -123,7 +123,7 @@ def test_processes_are_shown_with_their_hosts():
 
     def heard(component, host, began, at, **changes):
         more = {"role": "server", "incarnation": f"{began:.3f}-{host}-ab12cd34"} | changes
-        return Heard(Heartbeat(component=component, devices=[], time=0, interval=1.0, **more), at)
+        return Heard(Heartbeat(component=component, devices=[], time=0, interval=1.0, **more), round(at * 1e6))
 
     control, standby = "SdpFacade-control", "SdpFacade-control-standby"
     since = "1970-01-01 00:00:{:02} UTC".format

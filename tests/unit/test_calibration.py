@@ -63,7 +63,7 @@ class Bench:
 
     def tell(self, state: str = "COMPLETE", product: str = GAINS, key: str | None = None, **more: Any) -> None:
         """Say on the bus what became of a table."""
-        now_us = round(self.clock.now() * 1e6)
+        now_us = self.clock.now_us()
         table = {
             "schema": "table/1",
             "table": "t1",

@@ -12,7 +12,7 @@ from facade.reading import QUALITIES, Quality, Reading
 from facade.runtime.columns import UNKNOWN, Cell, ColumnArrays, ColumnSampler, ReadingColumn, nothing
 from facade.runtime.publisher import Publisher, Sampler
 from tests.support.commanding import Sink
-from tests.unit.test_ledger import BASE, CLOSED, ICD, PLAN, STALE, fold, node_ledger, read, summary
+from tests.unit.test_ledger import CLOSED, ICD, PLAN, STALE, fold, instant, node_ledger, read, summary
 
 NODES = (0, 1, 2)
 DEVICES = [f"mid-sdp/ingest/{node:04d}" for node in NODES]
@@ -134,28 +134,28 @@ def test_a_reader_gets_the_newest_window_and_each_is_made_once(monkeypatch):
     monkeypatch.setattr(TelemetryColumn, "_read", count)
     ledger, (view, columns) = node_ledger(), node_columns()
     for window in range(3):
-        fold(ledger, *summary(0, window, 10 + window), BASE + window + 0.5)
+        fold(ledger, *summary(0, window, 10 + window), instant(window + 0.5))
         read(ledger, window)
-        assert view.changed(ledger, BASE + window + CLOSED)
+        assert view.changed(ledger, instant(window + CLOSED))
     assert made == []
-    assert columns["heapRate"].reading(0) == columns["heapRate"].reading(0) == Reading(12.0, BASE + 2.9)
+    assert columns["heapRate"].reading(0) == columns["heapRate"].reading(0) == Reading(12.0, instant(2.9))
     assert made == ["heapRate"]
 
 
 @pytest.mark.parametrize("name", ["heapRate", "latencyMean"])
 def test_a_reading_from_before_a_restart_is_shown_until_there_is_a_window_and_grows_old(name):
     ledger, (view, columns) = node_ledger(), node_columns()
-    cell, before = columns[name], Reading(7.0, BASE + 0.5)
+    cell, before = columns[name], Reading(7.0, instant(0.5))
     cell.restore(0, before)
     assert cell.reading(0) == before
-    assert view.changed(ledger, BASE + CLOSED + STALE)
+    assert view.changed(ledger, instant(CLOSED + STALE))
     assert cell.reading(0) == before
-    assert view.changed(ledger, BASE + CLOSED + STALE + 0.01), "the wall clock alone"
+    assert view.changed(ledger, instant(CLOSED + STALE + 0.01)), "the wall clock alone"
     assert cell.reading(0) == before.invalid()
-    fold(ledger, *summary(0, 5), BASE + 5.5)
+    fold(ledger, *summary(0, 5), instant(5.5))
     read(ledger, 5)
-    assert view.changed(ledger, BASE + 5 + CLOSED)
-    assert (cell.reading(0).time, cell.reading(0).quality) == (BASE + 5.9, Quality.VALID)
+    assert view.changed(ledger, instant(5 + CLOSED))
+    assert (cell.reading(0).time, cell.reading(0).quality) == (instant(5.9), Quality.VALID)
 
 
 def test_an_unknown_value_leaves_the_last_known_one_which_grows_old():
@@ -165,13 +165,13 @@ def test_an_unknown_value_leaves_the_last_known_one_which_grows_old():
         _, (one,) = summary(0, window)
         if window:
             del one.fields["latency"]
-        fold(ledger, 0, [one], BASE + window + 0.5)
+        fold(ledger, 0, [one], instant(window + 0.5))
         read(ledger, window)
-        assert view.changed(ledger, BASE + window + CLOSED)
+        assert view.changed(ledger, instant(window + CLOSED))
         found = columns["latencyMean"].reading(0)
         expected = Quality.INVALID if window > STALE else Quality.VALID
-        assert (found.time, found.quality) == (BASE + 0.9, expected)
-        assert columns["heapRate"].reading(0).time == BASE + window + 0.9
+        assert (found.time, found.quality) == (instant(0.9), expected)
+        assert columns["heapRate"].reading(0).time == instant(window + 0.9)
 
 
 def test_totals_of_other_nodes_are_shown_when_their_own_window_closes():
@@ -180,14 +180,14 @@ def test_totals_of_other_nodes_are_shown_when_their_own_window_closes():
     (total,) = [one for one in view.columns if one.attribute == "heapsTotal"]
     ledger = node_ledger((0, 1))
     for node in (0, 1):
-        fold(ledger, *summary(node, 0), BASE + 0.5, partition=node)
+        fold(ledger, *summary(node, 0), instant(0.5), partition=node)
         read(ledger, 0, partition=node, partitions=2)
-    assert view.changed(ledger, BASE + CLOSED)
+    assert view.changed(ledger, instant(CLOSED))
     for node in (0, 1):
-        fold(ledger, *summary(node, 1), BASE + 1.5, partition=node)
+        fold(ledger, *summary(node, 1), instant(1.5), partition=node)
     read(ledger, 1, partition=0, partitions=2)
-    assert view.changed(ledger, BASE + 1 + CLOSED)
+    assert view.changed(ledger, instant(1 + CLOSED))
     assert [total.reading(at).value for at in (0, 1)] == [20, 10]
     read(ledger, 1, partition=1, partitions=2)
-    assert view.changed(ledger, BASE + 1 + CLOSED + 0.1)
+    assert view.changed(ledger, instant(1 + CLOSED + 0.1))
     assert [total.reading(at).value for at in (0, 1)] == [20, 20]

@@ -11,7 +11,7 @@ import pytest
 
 import facade
 from facade.bus.port import OffsetRange
-from facade.clock import ManualClock
+from facade.clock import ManualClock, as_time
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError
 from facade.flows.telemetry.composition import TelemetryHealth
@@ -45,7 +45,7 @@ MODES = load().enums["AdminMode"]
     ],
 )
 def test_health_and_its_first_reason(change, state, reason):
-    found, reasons = overview(**change).judge(NOW)
+    found, reasons = overview(**change).judge(as_time(NOW))
     assert found == state
     assert (reasons == ()) if reason is None else reasons[0].startswith(reason)
 
@@ -54,11 +54,11 @@ def test_controllers_that_are_silent_together_are_one_reason_that_names_them_and
     """20 controllers fell silent, and the reason named sdp-facade 20 times; two of them shared one alarm."""
     silent = {name: one for number in range(20) for name, one in heartbeat(name=f"c{number}", at=NOW - 60).items()}
     shown = overview(controllers=silent)
-    health, (reason,) = shown.judge(NOW)
+    health, (reason,) = shown.judge(as_time(NOW))
     assert health == "FAILED", "no command is executed"
     assert reason.startswith("controller c0 has been silent since")
     assert "; and 19 more: sdp-facade/c1, sdp-facade/c10, " in reason
-    assert len(shown.find(NOW)) == 20
+    assert len(shown.find(as_time(NOW))) == 20
 
 
 FIRST, SECOND = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
@@ -82,8 +82,8 @@ SCANS = [(FIRST, "scanID", "1", NOW - 60), (FIRST, "obsState", "SCANNING", NOW -
 )
 def test_nodes_are_silent_while_their_subarray_scans_and_else_they_rest(change, silent):
     shown = overview(**{"reporting": (2, 3), "states": SCANS, **change})
-    shown.judge(NOW)
-    found = {source for condition, source in shown.find(NOW) if condition == "streamSilent"}
+    shown.judge(as_time(NOW))
+    found = {source for condition, source in shown.find(as_time(NOW)) if condition == "streamSilent"}
     assert found == {f"ingest/{node:04d}" for node in silent}
 
 
@@ -93,7 +93,7 @@ def test_a_partition_that_is_not_read_is_named_with_its_worker_and_its_nodes_are
     still = ((1, Mark(round((NOW - seconds) * 1e6), "1")),)
     read_to = "aggregate-1 has read partition 1 of ingest.heaps up to 1970-01-01 00:16:10 UTC"
     expected = ("DEGRADED", (f"{read_to}: it is behind or has stopped",)) if named else ("OK", ())
-    assert overview(reporting=(0, 2, 3), still=still).judge(NOW) == expected
+    assert overview(reporting=(0, 2, 3), still=still).judge(as_time(NOW)) == expected
 
 
 _ITS_CLOCK, _CATCHES_UP = "always 30 s behind its time; look at its clock", "it sends what it held back, and catches up"
@@ -118,7 +118,7 @@ def test_a_late_node_is_told_whether_to_look_at_its_clock(delays, nodes, advice)
     telemetry = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
     ((ledger, _),) = telemetry._telemetry.over_all()
     alarms = {("streamLate", f"ingest/{node:04d}") for node in nodes if " behind " in advice}
-    shown.judge(NOW)
+    shown.judge(as_time(NOW))
     for second in range(1, 40):
         telemetry._clock.sleep(1.0)
         totals, is_late = ledger.totals, np.isin(range(4), nodes) & (second <= min(len(delays), 20))
@@ -126,15 +126,15 @@ def test_a_late_node_is_told_whether_to_look_at_its_clock(delays, nodes, advice)
         delay = np.where(is_late, delays[min(second, len(delays)) - 1], 7200)
         totals.late_us[:] = np.round((NOW + second - delay) * 1e6)
         totals.count += np.where(is_late, 0, 98)
-        health, reasons = shown.judge(NOW + second)
+        health, reasons = shown.judge(as_time(NOW + second))
         if second == 8:
             found = [one for one in reasons if one.startswith(f"ingest/{nodes[0]:04d} (node {nodes[0]}): ")]
             assert (health, len(found)) == (("DEGRADED", 1) if advice else ("OK", 0))
             assert all(one.partition("too late for their window: ")[2].startswith(advice) for one in found)
-            found = {key for key in shown.find(NOW + second) if key[1] != ORIGIN}
+            found = {key for key in shown.find(as_time(NOW + second)) if key[1] != ORIGIN}
             assert found == alarms, "late nodes are not silent"
             assert shown.finds(("streamLate", "ingest/0001"))
-    assert not {key for key in shown.find(NOW + 39) if key[0] == "streamLate"}
+    assert not {key for key in shown.find(as_time(NOW + 39)) if key[0] == "streamLate"}
     assert not shown.finds(("streamSilent", "receive/1")), "what others raise is theirs to clear"
 
 
@@ -144,19 +144,19 @@ def test_figures_of_all_nodes_are_of_the_last_seconds():
     telemetry = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
     ((ledger, _),) = telemetry._telemetry.over_all()
     totals, sends = ledger.totals, np.array([1, 1, 0, 0])
-    totals.heard[3] = 0.0
+    totals.heard[3] = 0
     fields = ("received", "lost", "late", "latency")
     totals.sums = {name: np.zeros(4, dtype=np.float64) for name in fields}
-    shown.judge(NOW)
+    shown.judge(as_time(NOW))
     assert shown.values("SdpMaster")["nodeFigures"] == (), "not yet known"
     for second in range(1, 15):
         telemetry._clock.sleep(1.0)
-        totals.heard[:2] = NOW + second - 0.3  # after the first look, the server had to catch up for a moment
+        totals.heard[:2] = as_time(NOW + second - 0.3)  # after the first look, the server had to catch up for a moment
         totals.count += 100 * sends
         totals.late += np.array([0, 20, 0, 0])
         for name, each in zip(fields, (90.0, 10.0, 0.0, 0.5), strict=True):
             totals.sums[name] += each * sends * np.array([1, 0 if name == "received" else 1, 0, 0])
-        shown.judge(NOW + second)
+        shown.judge(as_time(NOW + second))
     rate, loss, latency, late, silence = np.array(shown.values("SdpMaster")["nodeFigures"])
     np.testing.assert_allclose(rate, [100, 120, 0, np.nan])
     np.testing.assert_allclose(loss, [0.1, 1.0, np.nan, np.nan])
@@ -174,7 +174,7 @@ def test_reasons_for_which_there_is_no_room_are_counted(count):
             yield from (HealthIssue("DEGRADED", f"device {number} is unwell") for number in range(count))
 
     shown._flows = [Grumbler()]
-    reasons = shown.judge(NOW)[1]
+    reasons = shown.judge(as_time(NOW))[1]
     (length,) = (one.length for one in load().classes["SdpMaster"].attributes if one.name == "healthInfo")
     assert len(reasons) == length == 64
     left_out = f"and {count - 63} more reasons, see the devices themselves"
@@ -199,19 +199,19 @@ def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
 
     shown._flows = [PlugIn(), *shown._flows]
     before = shown.values("SdpMaster")
-    assert shown.judge(NOW)[1][0] == "much is late"
+    assert shown.judge(as_time(NOW))[1][0] == "much is late"
     fails.append(1)
-    health, reasons = shown.judge(NOW)
+    health, reasons = shown.judge(as_time(NOW))
     assert health == "FAILED"
     assert any("test_control is not known: ZeroDivisionError: ours" in one for one in reasons)
     assert any("ingest.heaps lags" in one for one in reasons)
-    assert key in shown.find(NOW)
+    assert key in shown.find(as_time(NOW))
     assert before == shown.values("SdpMaster")
     shown._flows[0] = PlugIn()
-    assert key not in shown.find(NOW)
+    assert key not in shown.find(as_time(NOW))
     assert not shown.judges(key), "it fails from the start: an alarm of before stays"
     fails.clear()
-    assert key in shown.find(NOW)
+    assert key in shown.find(as_time(NOW))
     assert shown.judges(key)
 
 
@@ -230,9 +230,9 @@ def test_records_that_a_transaction_without_an_end_holds_back_are_named():
     assert told == ["", "", "ingest.summary, partition 0: 3 records from offset 60 on are not given for 60 s"]
     assert progress.account.behind == 6
     stream.account.add(progress.account)
-    health, (reason,) = (shown := overview(streams={"ingest.summary": stream})).judge(NOW)
+    health, (reason,) = (shown := overview(streams={"ingest.summary": stream})).judge(as_time(NOW))
     assert (health, reason) == ("DEGRADED", f"a transaction does not end: {told[-1]}")
-    assert set(shown.find(NOW)) == {("transactionHanging", "sdp-facade/ingest.summary")}
+    assert set(shown.find(as_time(NOW))) == {("transactionHanging", "sdp-facade/ingest.summary")}
     progress.note_behind({}, {0: 0}, is_connected=True)
     assert progress.account.hanging == ""
 
@@ -248,9 +248,9 @@ def test_a_rate_is_that_of_full_seconds():
     meter = RateMeter()
     for tenth in range(30):
         meter.add(100_000_000 + tenth * 100_000, 50)
-    assert meter.rate(103.0) == 500.0
-    assert meter.rate(104.0) == 250.0, "it falls when nothing comes"
-    assert meter.rate(110.0) == 0.0
+    assert meter.rate(103_000_000) == 500.0
+    assert meter.rate(104_000_000) == 250.0, "it falls when nothing comes"
+    assert meter.rate(110_000_000) == 0.0
 
 
 def test_an_account_balances_and_says_by_how_much_it_does_not():

@@ -7,7 +7,8 @@ import pytest
 from facade.messages import StreamAccount
 from facade.runtime.demand import Wanted, Work, decide
 
-NOW = 1_000.0
+S = 1_000_000
+NOW = 1_000 * S
 
 
 @pytest.mark.parametrize(
@@ -20,11 +21,11 @@ NOW = 1_000.0
         pytest.param(Wanted(1), 9.0, 4, Wanted(4), id="no more than there are partitions"),
         pytest.param(Wanted(3), 1.3, 4, Wanted(3), id="two would be too busy"),
         pytest.param(Wanted(3), 1.2, 4, Wanted(3, NOW), id="two would be enough, from now on"),
-        pytest.param(Wanted(3, NOW - 59.0), 1.2, 4, Wanted(3, NOW - 59.0), id="not for long enough yet"),
-        pytest.param(Wanted(3, NOW - 60.0), 1.2, 4, Wanted(2, NOW), id="for long enough: one fewer"),
-        pytest.param(Wanted(3, NOW - 60.0), 0.1, 4, Wanted(2, NOW), id="one by one"),
-        pytest.param(Wanted(3, NOW - 59.0), 1.3, 4, Wanted(3), id="not without a break"),
-        pytest.param(Wanted(3, NOW - 60.0), None, 4, Wanted(3), id="nothing is known: as before"),
+        pytest.param(Wanted(3, NOW - 59 * S), 1.2, 4, Wanted(3, NOW - 59 * S), id="not for long enough yet"),
+        pytest.param(Wanted(3, NOW - 60 * S), 1.2, 4, Wanted(2, NOW), id="for long enough: one fewer"),
+        pytest.param(Wanted(3, NOW - 60 * S), 0.1, 4, Wanted(2, NOW), id="one by one"),
+        pytest.param(Wanted(3, NOW - 59 * S), 1.3, 4, Wanted(3), id="not without a break"),
+        pytest.param(Wanted(3, NOW - 60 * S), None, 4, Wanted(3), id="nothing is known: as before"),
         pytest.param(Wanted(3), 2.0, 2, Wanted(2), id="more workers than partitions"),
     ],
 )
@@ -41,7 +42,7 @@ def test_a_need_that_wavers_by_a_tenth_makes_nothing_flap(need: float) -> None:
     for start in (1, 9):
         found, moves = Wanted(start), list[int]()
         for second in range(3600):
-            before, found = found, decide(found, need * dice.uniform(0.95, 1.05), 9, NOW + second)
+            before, found = found, decide(found, need * dice.uniform(0.95, 1.05), 9, NOW + second * S)
             moves.append(found.workers - before.workers)
         steps = [one for one in moves if one]
         assert steps == sorted(steps, reverse=True)
@@ -51,7 +52,7 @@ def test_a_need_that_wavers_by_a_tenth_makes_nothing_flap(need: float) -> None:
 def entry(second: int, partition: int, *, taken: int, end: int, busy: float) -> StreamAccount:
     """Return what a worker says of one second."""
     return StreamAccount(
-        worker="0", stream="s", partition=partition, time=round((NOW + second) * 1e6), offset_from=0, offset_to=taken,
+        worker="0", stream="s", partition=partition, time=NOW + second * S, offset_from=0, offset_to=taken,
         high_watermark=end, consumed=taken, used=taken, late=0, suppressed=0, dead_lettered=0, in_flight=0, reasons={},
         busy=round(busy * 1e6),
     )  # fmt: skip
@@ -76,4 +77,4 @@ def test_the_need_is_what_comes_and_waits_times_the_work_for_each(
     for second in range(11):
         for partition in (0, 1):
             work.note(entry(second, partition, taken=taken, end=1000 + second * come, busy=busy))
-    assert work.need(NOW + 11, waiting) == (need if need is None else pytest.approx(need))
+    assert work.need(NOW + 11 * S, waiting) == (need if need is None else pytest.approx(need))

@@ -19,7 +19,7 @@ from devices.base import FacadeDevice, TangoSink, device_class, set_limits
 from devices.classes import device_classes
 from devices.mapping import to_tango
 from devices.queries import as_tango, client_of
-from facade.clock import SystemClock
+from facade.clock import SystemClock, as_time
 from facade.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
@@ -105,7 +105,7 @@ def before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(na
 
 def what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy):
     target = device(proxy)
-    at = 1_700_000_000.25
+    at = 1_700_000_000_250_000
     newest, changed = {}, threading.Event()
     entries = [entry for entry in ICD.classes[name].attributes if entry.is_pushed]
     readings = {entry.name: Reading(sample(entry), at) for entry in entries}
@@ -143,7 +143,7 @@ def what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy):
 def an_image_is_said_to_be_ready_and_can_be_read(proxy, entry):
     ready = threading.Event()
     proxy.subscribe_event(entry.name, tango.EventType.DATA_READY_EVENT, lambda event: event.err or ready.set())
-    reading = Reading(sample(entry), 1_700_000_000.25)
+    reading = Reading(sample(entry), 1_700_000_000_250_000)
     deadline = time.monotonic() + HANG
     while not ready.is_set() and time.monotonic() < deadline:
         device(proxy).show(entry.name, reading)
@@ -301,12 +301,12 @@ def test_the_state_of_the_bus_follows_a_limit_that_a_client_sets():
         found = set_limits(proxy.dev_name(), entry)
         assert found == Limits(max_alarm=70.0)
         shown = overview(lagging=(("ingest.heaps", 80),))
-        shown.streams()["ingest.heaps"].heard = NOW
-        assert [one.text for one in shown.issues(NOW) if "lags" in one.text] == []
+        shown.streams()["ingest.heaps"].heard = as_time(NOW)
+        assert [one.text for one in shown.issues(as_time(NOW)) if "lags" in one.text] == []
         shown.limits = lambda one: set_limits(proxy.dev_name(), one)
-        seen = {what: one for _, what, one in BusView("bus", ICD.classes["SdpBus"], shown).readings(NOW)}
+        seen = {what: one for _, what, one in BusView("bus", ICD.classes["SdpBus"], shown).readings(as_time(NOW))}
         assert (seen["State"].value, seen[name].quality) == ("ALARM", Quality.ALARM)
-        assert [one.text for one in shown.issues(NOW) if "lags" in one.text]
+        assert [one.text for one in shown.issues(as_time(NOW)) if "lags" in one.text]
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if ICD.classes[name].commands])

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
+from facade.clock import as_time
 from facade.config import Settings
 from facade.flows.alerts.messages import AlarmKey, decode_alert
 from facade.flows.alerts.reporter import reporter
@@ -106,8 +107,8 @@ def look(dead: Iterable[int], *, more: bool = False, host: Iterable[str] = ()) -
     )
     if more:
         shown._flows.append(Brokers())
-    shown.judge(NOW)
-    return shown.find(NOW)
+    shown.judge(as_time(NOW))
+    return shown.find(as_time(NOW))
 
 
 def nodes(*numbers: int) -> set[str]:

@@ -52,7 +52,7 @@ def test_a_summary_with_numbers_beyond_all_sums_is_refused_and_harms_no_other(fi
     site = Site()
     site.cycle()
     for sequence, wrong in enumerate((True, False)):
-        document = good.documents(round(site.clock.now() * 1e6), sequence)["ingest-summary"]
+        document = good.documents(site.clock.now_us(), sequence)["ingest-summary"]
         statistics = document["partials"][0]["fields"]["latency"]
         if wrong:
             document["partials"][0]["fields"] = {"latency": statistics, field: {**statistics, key: number}}

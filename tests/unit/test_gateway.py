@@ -66,7 +66,7 @@ def test_a_command_is_a_record_before_its_caller_has_the_id(bench, server):
     id = server.give("Configure", {**CONFIGURE, "transaction_id": TXN}, headers=(("traceparent", b"00-1-2-01"),))
     (record,) = bench.broker.read("commands")
     (command,) = bench.commands()
-    entry, now_us = COMMANDS["Configure"], round(bench.clock.now() * 1e6)
+    entry, now_us = COMMANDS["Configure"], bench.clock.now_us()
     assert record.key == SUBARRAY.encode()
     assert record.headers == (("traceparent", b"00-1-2-01"),)
     assert (command.id, command.device, command.command) == (id, SUBARRAY, "Configure")
@@ -207,7 +207,7 @@ def test_a_command_is_checked_against_the_state_of_one_moment(bench, reads):
         found = states.get(device, name)
         left[0] -= 1
         if left[0] == 0:
-            bench.ack(scan, "COMPLETED", states={"obsState": ReportedState("SCANNING", round(bench.clock.now() * 1e6))})
+            bench.ack(scan, "COMPLETED", states={"obsState": ReportedState("SCANNING", bench.clock.now_us())})
             server.cycle()
         return found
 
@@ -742,7 +742,7 @@ def test_what_cannot_be_shown_hides_nothing_behind_it(bench, server, monkeypatch
 
     monkeypatch.setattr(server.sink, "show", refuse)
     id = server.give("Configure", CONFIGURE)
-    bench.ack(id, "COMPLETED", states={"obsState": ReportedState("READY", round(bench.clock.now() * 1e6) + 1)})
+    bench.ack(id, "COMPLETED", states={"obsState": ReportedState("READY", bench.clock.now_us() + 1)})
     for _ in range(6):
         with suppress(ValueError):
             server.cycle(1)
@@ -821,7 +821,7 @@ def test_a_refused_command_is_on_the_bus_in_an_attribute_and_logged(
     (refusal,) = refusals(bench)
     assert (refusal.device, refusal.command, refusal.reason) == (SUBARRAY, name, reason)
     assert (refusal.client, refusal.operator) == (WHO, "ann")
-    assert (refusal.time, refusal.origin) == (round(bench.clock.now() * 1e6), "SdpFacade-subarray")
+    assert (refusal.time, refusal.origin) == (bench.clock.now_us(), "SdpFacade-subarray")
     assert text in refusal.text
     assert json.loads(refusal.argument) == argument
     shown = server.shows("lastRefusal")

@@ -199,7 +199,7 @@ def test_a_time_outside_the_archive_is_told(tmp_path: Path, begin: int, end: int
 def test_what_a_recorder_writes_is_read(tmp_path: Path) -> None:
     writer, clock = Writer(), ManualClock(START / SECOND)
     recorder = HistoryRecorder(writer, clock)
-    recorder.put("a/b/c", "x", Reading(float("nan"), clock.now()))
+    recorder.put("a/b/c", "x", Reading(float("nan"), clock.now_us()))
     log = MemoryLog({HISTORY: 1})
     for one in writer.read_all(HISTORY):
         log.append(Record(topic=HISTORY, key=one.key, value=one.value, timestamp_us=START))

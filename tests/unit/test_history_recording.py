@@ -51,7 +51,7 @@ class Bench:
 
     def put(self, *values: Value, attribute: str = "heapRate") -> None:
         for value in values:
-            self.recorder.put(DEVICE, attribute, Reading(value, self.clock.now()))
+            self.recorder.put(DEVICE, attribute, Reading(value, self.clock.now_us()))
 
     def records(self) -> list[tuple[Any, bool]]:
         return [(one["value"], one.get("gap", False)) for one in self.writer.messages()]
@@ -74,7 +74,7 @@ class Bench:
 @pytest.mark.parametrize("quality", Quality)
 def test_a_value_is_written_with_its_time_and_quality(value: Value, written: object, quality: Quality) -> None:
     bench = Bench()
-    bench.recorder.put(DEVICE, "heapRate", Reading(value, 1_795_282_430.25, quality))
+    bench.recorder.put(DEVICE, "heapRate", Reading(value, 1_795_282_430_250_000, quality))
     (record,) = bench.writer.read_all(HISTORY)
     assert record.key == b"mid-sdp/ingest/0001/heapRate"
     (message,) = bench.writer.messages()

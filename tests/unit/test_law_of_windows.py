@@ -24,7 +24,7 @@ from facade.windows.summaries import as_frames
 from tests.support.frames import fold, readings
 from tests.support.heaps import BASE_US
 from tests.unit.test_archive_replayed import archive_of
-from tests.unit.test_ledger import BASE, CLOSED, ICD, PLAN, node_ledger, node_view, read
+from tests.unit.test_ledger import CLOSED, ICD, PLAN, instant, node_ledger, node_view, read
 
 SECOND = 1_000_000
 PARTS = [[0.001, 0.004, 0.0025], [0.020, 0.031], [0.0005]]
@@ -55,10 +55,10 @@ def summaries(parts: list[list[float]]) -> list[IngestSummary]:
 
 def telemetry_is_right(folder: Path) -> bool:
     ledger = node_ledger()
-    fold(ledger, 0, partials(PARTS), BASE + 0.5)
+    fold(ledger, 0, partials(PARTS), instant(0.5))
     read(ledger, 0)
     try:
-        found = readings(node_view(), ledger, BASE + CLOSED)
+        found = readings(node_view(), ledger, instant(CLOSED))
         median = found["latencyP50"].value
         return found["latencyStd"].value == pytest.approx(np.std(ALL)) and median == pytest.approx(0.0025, rel=0.02)
     except (AssertionError, KeyError):

@@ -38,8 +38,8 @@ def test_the_first_one_holds_the_lease_and_the_second_is_told_by_whom():
         log.beat("b", T0 + step / 2 + 0.1)
     now = T0 + 4.7
     assert log.holders(now) == {"a"}
-    assert log.leases["a"].why_not_held(now, now) == ""
-    why = log.leases["b"].why_not_held(now, now)
+    assert log.leases["a"].why_not_held(now, round(now * 1e6)) == ""
+    why = log.leases["b"].why_not_held(now, round(now * 1e6))
     assert "incarnation a" in why
     assert "0.2 s ago" in why
     assert "stop it" in why
@@ -85,7 +85,7 @@ def test_who_has_said_goodbye_commands_no_more():
     log.leases["a"].release()
     log.beat("a", T0 + 1)  # one that was under way comes back
     assert log.holders(T0 + 1) == set()
-    assert "about to end" in log.leases["a"].why_not_held(T0 + 1, T0 + 1)
+    assert "about to end" in log.leases["a"].why_not_held(T0 + 1, round((T0 + 1) * 1e6))
 
 
 def test_a_brokers_clock_that_was_set_back_does_not_keep_a_dead_servers_lease():
@@ -110,7 +110,7 @@ def test_a_heartbeat_that_took_long_is_good_only_from_its_sending():
     log.beat("a", T0, delay=TERM - 0.5)
     assert log.leases["a"].held(T0 + TERM - 0.1)
     assert not log.leases["a"].held(T0 + TERM)
-    assert "do not come back" in log.leases["a"].why_not_held(T0 + TERM, T0 + TERM)
+    assert "do not come back" in log.leases["a"].why_not_held(T0 + TERM, round((T0 + TERM) * 1e6))
 
 
 @pytest.mark.parametrize("other", [{"component": "SdpFacade-control"}, {"role": "controller"}])

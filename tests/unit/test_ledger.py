@@ -18,10 +18,14 @@ from tests.support.heaps import BASE_US
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
-BASE = BASE_US / 1e6
 CLOSED = PLAN.window.length + PLAN.window.disorder
 """From the start of a window until it is closed [s]."""
 STALE = ICD.classes["SdpIngestNode"].stale_after
+
+
+def instant(seconds: float) -> int:
+    """Return a time, given in seconds after the first window began."""
+    return BASE_US + round(seconds * 1e6)
 
 
 def summary(node: int, window: int, count: int = 10, first: int | None = None, **changes) -> tuple[int, list[Partial]]:
@@ -81,14 +85,14 @@ def over_all(ledger, now):
 def test_a_window_is_shown_when_the_watermark_has_passed_it():
     """Neither the next window nor the clock on the wall closes it."""
     ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE + 0.5)
-    fold(ledger, *summary(0, 1, 3), BASE + 1.1)
+    fold(ledger, *summary(0, 0), instant(0.5))
+    fold(ledger, *summary(0, 1, 3), instant(1.1))
     read(ledger, 0, -0.001)
-    assert "heapRate" not in shown(ledger, BASE + 100)
+    assert "heapRate" not in shown(ledger, instant(100))
     read(ledger, 0)
-    readings = shown(ledger, BASE + 1.1)
+    readings = shown(ledger, instant(1.1))
     assert readings["heapRate"].value == 10.0
-    assert readings["heapRate"].time == pytest.approx(BASE + 0.9), "the time of the data, not of arrival"
+    assert readings["heapRate"].time == pytest.approx(instant(0.9)), "the time of the data, not of arrival"
     assert readings["heapsTotal"].value == 13, "totals do not wait for windows"
     assert readings["packetLossFraction"].value == pytest.approx(10 / 5130)
     assert readings["latencyMean"].value == pytest.approx(0.002)
@@ -98,11 +102,11 @@ def test_a_window_is_shown_when_the_watermark_has_passed_it():
 def test_a_window_that_is_old_is_invalid_and_totals_stay_valid(last):
     """Design rules 2 and 20; a total stays true when nothing is added to it."""
     ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), instant(0.5))
     read(ledger, last)
-    before, after = shown(ledger, BASE + CLOSED + STALE), shown(ledger, BASE + CLOSED + STALE + 0.01)
+    before, after = shown(ledger, instant(CLOSED + STALE)), shown(ledger, instant(CLOSED + STALE + 0.01))
     view = node_view()
-    changes = [view.changed(ledger, BASE + CLOSED + STALE + after) for after in (0.0, 0.0, 0.01, 0.01)]
+    changes = [view.changed(ledger, instant(CLOSED + STALE + after)) for after in (0.0, 0.0, 0.01, 0.01)]
     assert changes == [True, False, True, False]
     assert before["heapRate"].quality is Quality.VALID
     assert after["heapRate"].quality is Quality.INVALID
@@ -113,26 +117,26 @@ def test_a_straggler_corrects_a_window_that_is_kept_and_says_so():
     """What comes later than the allowed disorder was not in the value before: VALID it would be half."""
     ledger = node_ledger()
     for window in (0, 1):
-        fold(ledger, *summary(0, window), BASE + window)
+        fold(ledger, *summary(0, window), instant(window))
     read(ledger, 0)
     view = node_view()
-    assert view.changed(ledger, BASE + 1)
-    fold(ledger, *summary(0, 0, 5, first=100), BASE + 1.2)
-    assert view.changed(ledger, BASE + 1.2)
-    reading = shown(ledger, BASE + 1.2)["heapRate"]
+    assert view.changed(ledger, instant(1))
+    fold(ledger, *summary(0, 0, 5, first=100), instant(1.2))
+    assert view.changed(ledger, instant(1.2))
+    reading = shown(ledger, instant(1.2))["heapRate"]
     assert (reading.value, reading.quality) == (15.0, Quality.WARNING)
     read(ledger, 1)
-    assert shown(ledger, BASE + 2.2)["heapRate"].quality is Quality.VALID
+    assert shown(ledger, instant(2.2))["heapRate"].quality is Quality.VALID
 
 
 def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
     ledger = WindowLedger(PLAN, (0, 1), per_group=True, over_all=True)
     for node in (0, 1):
-        fold(ledger, *summary(node, 0), BASE + 0.5, partition=node)
+        fold(ledger, *summary(node, 0), instant(0.5), partition=node)
         read(ledger, 0, partition=node, partitions=2)
-    now = BASE + CLOSED + STALE + 0.5
+    now = instant(CLOSED + STALE + 0.5)
     for window in (1, 2, 3):
-        fold(ledger, *summary(0, window), BASE + window + 0.5)
+        fold(ledger, *summary(0, window), instant(window + 0.5))
     read(ledger, 3, partitions=2)
     assert shown(ledger, now)["heapRate"].quality is Quality.VALID
     assert shown(ledger, now, 1)["heapRate"].quality is Quality.INVALID
@@ -152,25 +156,25 @@ def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
 def test_a_node_waits_for_all_partitions_of_a_topic_that_has_grown():
     """Its records may be on any of them from then on."""
     ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), instant(0.5))
     read(ledger, 0)
     read(ledger, 0, partitions=2)
-    assert "heapRate" not in shown(ledger, BASE + 1.1)
-    fold(ledger, *summary(0, 1), BASE + 1.5, partition=1)
+    assert "heapRate" not in shown(ledger, instant(1.1))
+    fold(ledger, *summary(0, 1), instant(1.5), partition=1)
     read(ledger, 1, partition=1, partitions=2)
-    assert shown(ledger, BASE + 2.2)["heapRate"].value == 10.0
+    assert shown(ledger, instant(2.2))["heapRate"].value == 10.0
 
 
 def test_a_watermark_of_a_former_log_does_not_count():
     """A worker that has not heard yet that the topic was made again."""
     ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), instant(0.5))
     one = Watermark(worker="0", stream=PLAN.topic, partition=0, partitions=1, log="a", read_to=BASE_US)
     for log, read_to in (("a", 1), ("b", 2), ("a", BASE_US + 9_000_000)):
         ledger.take_watermark(structs.replace(one, log=log, read_to=read_to), 0)
-    assert "heapRate" not in shown(ledger, BASE + 9)
+    assert "heapRate" not in shown(ledger, instant(9))
     ledger.take_watermark(structs.replace(one, log="b", read_to=BASE_US + 9_000_000), 0)
-    assert "heapRate" in shown(ledger, BASE + 9)
+    assert "heapRate" in shown(ledger, instant(9))
 
 
 @pytest.mark.parametrize("class_name", ["SdpIngestNode", "SdpMaster"])
@@ -180,12 +184,12 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
         (node_ledger(), shown) if class_name == "SdpIngestNode" else (all_ledger([0]), lambda *args: over_all(*args))
     )
     for window, first in ((0, 4), (1, 14)):
-        fold(ledger, *summary(0, window, first=first), BASE + window)
+        fold(ledger, *summary(0, window, first=first), instant(window))
     read(ledger, 0)
-    before = view(ledger, BASE + 2)
+    before = view(ledger, instant(2))
     for _ in range(2):
-        fold(ledger, *summary(0, 0, 2, first=0, late=True), BASE + 2)
-    after = view(ledger, BASE + 2)
+        fold(ledger, *summary(0, 0, 2, first=0, late=True), instant(2))
+    after = view(ledger, instant(2))
     changed = {name for name, reading in after.items() if reading.value != before[name].value} - {"heapsLate"}
     totals = {name for name in after if name.endswith("Total")} - {"packetsLateTotal"}  # none was late
     assert totals <= changed, "totals have late records"
@@ -197,19 +201,19 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
 
 def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
     ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE)
-    fold(ledger, *summary(0, 1, first=0, epoch=2**53 - 1), BASE + 1)
+    fold(ledger, *summary(0, 0), BASE_US)
+    fold(ledger, *summary(0, 1, first=0, epoch=2**53 - 1), instant(1))
     for window in (2, 4):
-        fold(ledger, *summary(0, window), BASE + window)
-    assert shown(ledger, BASE + 4)["heapsMissing"].value == 10, "from window 3; what came before is another scan's"
+        fold(ledger, *summary(0, window), instant(window))
+    assert shown(ledger, instant(4))["heapsMissing"].value == 10, "from window 3; what came before is another scan's"
 
 
 def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
     ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE)
-    fold(ledger, *summary(0, 1, first=0, epoch=8), BASE + 1)
-    fold(ledger, *summary(0, 0, 3, first=10), BASE + 1.1)
-    readings = shown(ledger, BASE + 1.1)
+    fold(ledger, *summary(0, 0), BASE_US)
+    fold(ledger, *summary(0, 1, first=0, epoch=8), instant(1))
+    fold(ledger, *summary(0, 0, 3, first=10), instant(1.1))
+    readings = shown(ledger, instant(1.1))
     assert (readings["heapsMissing"].value, readings["heapsDuplicated"].value) == (0, 0)
     assert ledger.totals.epoch[0] == 8
 
@@ -222,29 +226,29 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
 
     def take(ledger, numbers, **changes):
         for i in numbers:
-            fold(ledger, *log[i], BASE + i / 2, **changes)
+            fold(ledger, *log[i], instant(i / 2), **changes)
             read(ledger, i // 2 - 1, **changes)
 
     take(before, range(9))
     after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
-    assert over_all(after, BASE + 4)["heapRate"].value == 10.0, "windows over all groups are in the snapshot"
+    assert over_all(after, instant(4))["heapRate"].value == 10.0, "windows over all groups are in the snapshot"
     for i in range(3, 12):  # begins with the second half of window 1
         take(after, [i], count=i >= 9)
-        for found in (shown(after, BASE + i / 2), over_all(after, BASE + i / 2)):
+        for found in (shown(after, instant(i / 2)), over_all(after, instant(i / 2))):
             rate = found.get("heapRate")
             assert rate is None or (rate.value, rate.quality) == (10.0, Quality.VALID)
-            assert i < 9 or round(rate.time - BASE - 0.9) == i // 2 - 1
-    assert shown(after, BASE + 6)["heapsTotal"].value == 60
-    assert shown(after, BASE + 6)["heapsMissing"].value == 0
+            assert i < 9 or round((rate.time - BASE_US) / 1e6 - 0.9) == i // 2 - 1
+    assert shown(after, instant(6))["heapsTotal"].value == 60
+    assert shown(after, instant(6))["heapsMissing"].value == 0
 
 
 def test_a_missing_node_shows_as_a_warning_on_window_values_only():
     ledger = all_ledger(range(4))
     for window in (-1, 0, 1):
         for node in range(3):
-            fold(ledger, *summary(node, window, first=100 + 10 * window), BASE + window + 0.5)
+            fold(ledger, *summary(node, window, first=100 + 10 * window), instant(window + 0.5))
     read(ledger, 0)
-    readings = over_all(ledger, BASE + 1.6)
+    readings = over_all(ledger, instant(1.6))
     assert (readings["heapRate"].value, readings["heapRate"].quality) == (30.0, Quality.WARNING)
     assert (readings["heapsTotal"].value, readings["heapsTotal"].quality) == (90, Quality.VALID)
 
@@ -258,14 +262,14 @@ def test_one_node_with_a_wrong_clock_cuts_no_window(skew):
         for half in (0, 5):
             for node in range(4):
                 shift = skew if node == 3 else 0
-                fold(ledger, *summary(node, window + shift, 5, first=10 * window + half), BASE + window + half / 10)
+                fold(ledger, *summary(node, window + shift, 5, first=10 * window + half), instant(window + half / 10))
             for node in range(4):
-                rate = shown(ledger, BASE + window + CLOSED, node).get("heapRate")
+                rate = shown(ledger, instant(window + CLOSED), node).get("heapRate")
                 assert rate is None or rate.value == 10.0 or rate.quality is not Quality.VALID
                 assert (rate is not None and rate.quality is Quality.VALID) or window < 12 or (node == 3 and skew < 0)
-            rate = over_all(ledger, BASE + window + CLOSED).get("heapRate")
+            rate = over_all(ledger, instant(window + CLOSED)).get("heapRate")
             if window > 7 + max(skew, 0):
-                assert round(rate.time - BASE - 0.9) == window - 1, "one window each second, at the common time"
+                assert rate.time == instant(window - 0.1), "one window each second, at the common time"
                 assert (rate.value, rate.quality) == ((40.0, Quality.VALID) if skew > 0 else (30.0, Quality.WARNING))
 
 
@@ -273,10 +277,10 @@ def test_values_of_a_node_whose_records_all_come_too_late_have_a_time():
     """They were of 1970, and a client that follows them saw no age and no trend."""
     ledger = node_ledger()
     _, found = late = summary(0, 0, late=True)
-    fold(ledger, *late, BASE + 100)
-    assert {name: reading.time for name, reading in shown(ledger, BASE + 101).items()}.items() >= {
-        ("heapsLate", found[0].time_max / 1e6),
-        ("heapsTotal", found[0].time_max / 1e6),
+    fold(ledger, *late, instant(100))
+    assert {name: reading.time for name, reading in shown(ledger, instant(101)).items()}.items() >= {
+        ("heapsLate", found[0].time_max),
+        ("heapsTotal", found[0].time_max),
     }
 
 
@@ -286,10 +290,10 @@ def test_a_node_with_late_records_says_so_until_they_end():
     view = node_view()
 
     def status(second, late):
-        fold(ledger, *summary(0, second, 100 - late), BASE + second)
+        fold(ledger, *summary(0, second, 100 - late), instant(second))
         if late:
-            fold(ledger, *summary(0, second, late, late=True, runs=[]), BASE + second)
-        return state(view, ledger, BASE + second)["Status"].value
+            fold(ledger, *summary(0, second, late, late=True, runs=[]), instant(second))
+        return state(view, ledger, instant(second))["Status"].value
 
     for second in range(5):
         assert "too late" not in status(second, 0)
@@ -310,21 +314,21 @@ OF_WINDOWS = [one.name for one in NODE.attributes if one.source is not None and 
 def test_state_status_and_values_of_a_node_tell_one_story(seconds) -> None:
     """A node was ON and sent beside values that were all invalid, and silent while its worker had stopped."""
     ledger, view = WindowLedger(PLAN, (0,), per_group=True, over_all=False), node_view()
-    fold(ledger, *summary(0, 0), BASE + 0.5)
+    fold(ledger, *summary(0, 0), instant(0.5))
     read(ledger, 0)
     last, shown_state, read_last = {}, {}, 0
     for window, (sends, reads) in enumerate(seconds, 1):
-        now = BASE + window + CLOSED
+        now = instant(window + CLOSED)
         if reads:  # a worker writes what it has read and how far in one transaction
             if sends != "nothing":
                 late = {"late": True, "runs": []} if sends == "late" else {}
                 fold(ledger, *summary(0, window, **late), now)
             read(ledger, window)
             read_last = window
-        for at in (now, now + 0.4):
-            if view.changed(ledger, at):
+        for then in (now, now + 400_000):
+            if view.changed(ledger, then):
                 last |= {name: one for _, name, one in expanded(view.columns)}
-            shown_state |= {name: one for _, name, one in view.state(ledger, at)}
+            shown_state |= {name: one for _, name, one in view.state(ledger, then)}
         is_old = all(last[name].quality is Quality.INVALID for name in OF_WINDOWS if name in last)
         said, status = shown_state["State"].value, shown_state["Status"].value
         assert is_old is (said != "ON"), (window, said, status)

@@ -71,7 +71,7 @@ class Telescope:
         self.news: list[SourceEvent] = []
 
     def now(self) -> int:
-        return round(self.clock.now() * 1e6)
+        return self.clock.now_us()
 
     def set(self, name: str, value: Any) -> None:
         self.values[name], self.times[name] = value, self.now()
@@ -365,13 +365,13 @@ def test_another_mirror_that_writes_as_well_is_an_alarm_and_one_that_was_killed_
     bench = Bench(AZ)
     bench.settle()
     bench.mirror.writers.take([written(bench, at, "second") for at in (100.0, 110.0)])
-    bench.mirror.writers.take([written(bench, 100.0 + OVERLAP, "killed")])
+    bench.mirror.writers.take([written(bench, 100.0 + OVERLAP / 1e6, "killed")])
     assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
     bench.mirror.writers.take([written(bench, at, "third") for at in (101.0, 109.0)])
     faults = find_faults(bench.mirror, "mid-sdp/mirror/01") or {}
     assert list(faults) == [(CONFLICT, "mid-sdp/mirror/01")]
     assert "third" in faults[CONFLICT, "mid-sdp/mirror/01"].text
-    bench.mirror.writers.take([written(bench, 110.0 + SILENT, "second")])
+    bench.mirror.writers.take([written(bench, 110.0 + SILENT / 1e6, "second")])
     assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}, "the other one has ended"
 
 

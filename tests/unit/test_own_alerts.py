@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from facade.bus.port import BusHealth, Record
-from facade.clock import ManualClock
+from facade.clock import ManualClock, as_time
 from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.alerts.suppression import Suppression
@@ -113,7 +113,7 @@ def test_what_was_not_judged_stays_as_it_was_told():
 def test_an_alarm_of_another_source_is_not_cleared_though_this_server_raises_its_condition_too():
     """At their start, the servers of logs and of the mirror cleared errorsRising that somebody else had raised."""
     bench = Bench("logs/0")  # raises alarms about any source
-    bench.first = round(bench.clock.now() * 1e6)
+    bench.first = bench.clock.now_us()
     bench.start()
     bench.found = many(1)
     bench.look()
@@ -315,7 +315,7 @@ def test_numbers_of_two_lives_lie_far_apart(bench: Bench) -> None:
         bench.own.perform()
         bench.clock.sleep(0.05)
     first = round(began * 1e6)
-    assert round(bench.clock.now() * 1e6) - (first + len(bench.alerts())) > MOST_MISSING
+    assert bench.clock.now_us() - (first + len(bench.alerts())) > MOST_MISSING
 
 
 def test_a_state_that_is_gone_or_broken_is_no_alarm():
@@ -345,9 +345,9 @@ def test_a_state_that_is_gone_or_broken_is_no_alarm():
 )
 def test_what_is_found_wrong(change, keys):
     shown = overview(**change)
-    assert shown.find(NOW) is None, "nothing was looked at yet"
-    shown.judge(NOW)
-    found = shown.find(NOW)
+    assert shown.find(as_time(NOW)) is None, "nothing was looked at yet"
+    shown.judge(as_time(NOW))
+    found = shown.find(as_time(NOW))
     assert (found if found is None else set(found)) == keys
     for key in found or ():
         assert shown.finds(key)
@@ -360,15 +360,15 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     readers = SimpleNamespace(streams={"alerts": stream})
     bus = BusHealth(connected=True)
     faults = Overview(load(), bus, WorkerAccounts(), readers, [])
-    faults.judge(1000.0)
-    assert faults.find(1000.0) == {}  # those of before are no news
+    faults.judge(1_000_000_000)
+    assert faults.find(1_000_000_000) == {}  # those of before are no news
     stream.account.consumed = stream.account.dead_lettered = 6
-    assert set(faults.find(1010.0)) == {("deadLetters", "sdp-facade/alerts")}
-    assert set(faults.find(1069.0)) == {("deadLetters", "sdp-facade/alerts")}
+    assert set(faults.find(1_010_000_000)) == {("deadLetters", "sdp-facade/alerts")}
+    assert set(faults.find(1_069_000_000)) == {("deadLetters", "sdp-facade/alerts")}
     stream.account.consumed = stream.account.dead_lettered = 46
-    (fault,) = faults.find(1069.5).values()
+    (fault,) = faults.find(1_069_500_000).values()
     assert fault.values == {"new records": 41}, "of this time, not of all times: by their growth it asks anew"
-    assert faults.find(1130.0) == {}
+    assert faults.find(1_130_000_000) == {}
 
 
 def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):

@@ -78,7 +78,7 @@ class Topics:
         self.put(refusal_record(message), message.time)
 
     def find_range(self, connection, topic, *, since):
-        found = [one.offset for one in self.records[topic] if one.timestamp_us >= since * 1e6]
+        found = [one.offset for one in self.records[topic] if one.timestamp_us >= since]
         return {0: (found[0], found[-1] + 1)} if found else {}
 
     def read_range(self, connection, topic, span):
@@ -96,7 +96,7 @@ def topics(monkeypatch):
     monkeypatch.setattr(cli, "find_range", made.find_range)
     monkeypatch.setattr(cli, "read_range", made.read_range)
     monkeypatch.setattr(cli, "Connection", lambda *_, **__: None)
-    monkeypatch.setattr(cli.SystemClock, "now", lambda self: NOW_US / 1e6)
+    monkeypatch.setattr(cli.SystemClock, "now_us", lambda self: NOW_US)
     return made
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.clock import ManualClock
+from facade.clock import ManualClock, as_time
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
@@ -65,10 +65,10 @@ BOTH = ("aggregate-0", "aggregate-1")
 )
 def test_whoever_is_missing_is_named_and_raises_one_alarm(lives, health, condition, source, text):
     shown = overview(heartbeats=signs_of_life(**lives))
-    found, (reason,) = shown.judge(NOW)
+    found, (reason,) = shown.judge(as_time(NOW))
     assert found == health
     assert reason.startswith(text)
-    assert set(shown.find(NOW)) == {(condition, source)}
+    assert set(shown.find(as_time(NOW))) == {(condition, source)}
     assert shown.finds((condition, source))
     assert condition in load().conditions
 
@@ -78,9 +78,9 @@ def test_while_a_standby_takes_the_place_of_a_server_no_alarm_is_raised_unless_i
 
     def found(*stopped, until):
         shown = overview(heartbeats=signs_of_life(stopped=stopped, instances=instances, until=until))
-        health, (reason,) = shown.judge(NOW)
+        health, (reason,) = shown.judge(as_time(NOW))
         assert (health, reason.partition(" at ")[0]) == ("DEGRADED", "device server alerts was stopped")
-        return set(shown.find(NOW))
+        return set(shown.find(as_time(NOW)))
 
     gone = {("serverGone", "sdp-facade/alerts")}
     assert found("SdpFacade-alerts", until=NOW - 20) == set()
@@ -90,16 +90,16 @@ def test_while_a_standby_takes_the_place_of_a_server_no_alarm_is_raised_unless_i
 
 def test_who_judges_is_not_missed_by_itself():
     """After a restart it reads the others' signs of life before its own, the last of which may be old."""
-    assert overview(heartbeats=signs_of_life(silent=("SdpFacade-control",))).judge(NOW) == ("OK", ())
-    assert overview(heartbeats=signs_of_life(unheard=("SdpFacade-control",))).judge(NOW) == ("OK", ())
+    assert overview(heartbeats=signs_of_life(silent=("SdpFacade-control",))).judge(as_time(NOW)) == ("OK", ())
+    assert overview(heartbeats=signs_of_life(unheard=("SdpFacade-control",))).judge(as_time(NOW)) == ("OK", ())
 
 
 def test_who_was_never_heard_of_is_named_at_once_and_an_alarm_later():
     shown = overview(heartbeats=signs_of_life(unheard=("SdpFacade-quality", "alerts-intake-0")))
-    health, reasons = shown.judge(NOW)
+    health, reasons = shown.judge(as_time(NOW))
     assert health == "FAILED"
     assert [reason.endswith("was not heard of yet") for reason in reasons] == [True, True]
-    assert shown.find(NOW) == {}
+    assert shown.find(as_time(NOW)) == {}
 
 
 def test_a_server_that_lives_and_gives_no_account_is_named():
@@ -107,26 +107,26 @@ def test_a_server_that_lives_and_gives_no_account_is_named():
     heartbeats = signs_of_life()
     accounts = {f"SdpFacade-{one}": round((NOW - 3) * 1e6) for one in INSTANCES}
     shown = overview(heartbeats=heartbeats, accounts_us=accounts, controllers=heartbeat(at=NOW + 60))
-    assert shown.judge(NOW) == ("OK", ())
+    assert shown.judge(as_time(NOW)) == ("OK", ())
     later = signs_of_life(until=NOW + 20)
     heartbeats.newest |= later.newest
     heartbeats._newest = later._newest
     accounts |= {name: round((NOW + 18) * 1e6) for name in accounts if not name.endswith("alerts")}
-    health, reasons = shown.judge(NOW + 20)
+    health, reasons = shown.judge(as_time(NOW + 20))
     assert health == "DEGRADED"
     assert [one.partition(" but ")[0] for one in reasons if "alive" in one] == ["device server alerts is alive"]
 
 
 def test_what_a_deployment_does_without_is_not_missed():
     lives = signs_of_life(unheard=("SdpFacade-quality", "SdpFacade-ingest-00", "alerts-intake-0"))
-    assert overview(heartbeats=lives, without="quality, ingest,alerts-intake").judge(NOW) == ("OK", ())
+    assert overview(heartbeats=lives, without="quality, ingest,alerts-intake").judge(as_time(NOW)) == ("OK", ())
     with pytest.raises(ConfigError, match=r"without: expected roles of the ICD .*, got qualitty"):
         overview(without="qualitty")
 
 
 def test_what_devices_say_of_themselves_reaches_the_overview():
     said = {"SdpFacade-calibration": [("mid-sdp/calibration/01", "state is ALARM: The solution t1 is no longer valid")]}
-    health, reasons = overview(heartbeats=signs_of_life(complaints=said)).judge(NOW)
+    health, reasons = overview(heartbeats=signs_of_life(complaints=said)).judge(as_time(NOW))
     assert (health, reasons) == (
         "DEGRADED",
         tuple(f"{device}: {text}" for device, text in said["SdpFacade-calibration"]),
@@ -138,7 +138,7 @@ def test_what_is_wrong_only_while_a_subarray_scans_is_told_only_then(obs_state, 
     subarray = "mid-sdp/subarray/01"
     said = {"SdpFacade-quality": [("mid-sdp/quality/01", "metrics have stopped: noiseBaseline", subarray)]}
     states = [(subarray, "obsState", obs_state, NOW - 60)]
-    assert overview(heartbeats=signs_of_life(complaints=said), states=states).judge(NOW)[0] == health
+    assert overview(heartbeats=signs_of_life(complaints=said), states=states).judge(as_time(NOW))[0] == health
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_a_cause_that_several_devices_tell_of_is_one_reason():
     device = "mid-sdp/subarray/01"
     said = {"SdpFacade-subarray": [(device, f"health is FAILED: {silent}", "", [silent])]}
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
-    assert shown.judge(NOW) == ("FAILED", (silent,))
+    assert shown.judge(as_time(NOW)) == ("FAILED", (silent,))
     said["SdpFacade-subarray"] = [
         (device, f"health is FAILED: {silent}; obsState is FAULT", "", [silent, "obsState is FAULT"])
     ]
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
-    assert len(shown.judge(NOW)[1]) == 2
+    assert len(shown.judge(as_time(NOW))[1]) == 2
 
 
 def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
@@ -215,12 +215,12 @@ def test_after_a_take_over_an_alarm_stays_until_who_was_never_heard_of_is_missin
     absent = {("serverGone", "sdp-facade/mirror"), ("intakeGone", "sdp-facade")}
     alive = {("serverGone", "sdp-facade/alerts"), ("workerGone", "sdp-facade"), ("workerSilent", "sdp-facade/x-1")}
     silent = {("serverGone", "sdp-facade/logs")}
-    shown.judge(NOW)
-    assert set(shown.find(NOW)) == silent
+    shown.judge(as_time(NOW))
+    assert set(shown.find(as_time(NOW))) == silent
     assert [*map(shown.judges, absent)] == [False, False]
     assert all(map(shown.judges, alive | silent))
     clock.sleep(60.0)
-    assert set(shown.find(NOW)) == silent | absent
+    assert set(shown.find(as_time(NOW))) == silent | absent
     assert all(map(shown.judges, absent | alive | silent))
 
 
@@ -246,15 +246,15 @@ def test_what_is_in_no_list_yet_is_not_judged(key):
     replicas = Replicas(server, ICD.classes["SdpBus"], ("mid-sdp/bus/0",))
     shown = overview(heartbeats=Heartbeats())
     shown._flows = [*shown._flows, replicas]
-    shown.judge(NOW)
+    shown.judge(as_time(NOW))
     assert shown.finds(key)
-    assert key not in shown.find(NOW)
+    assert key not in shown.find(as_time(NOW))
     assert not shown.judges(key)
 
 
 def test_a_controller_that_has_been_silent_for_longer_than_the_topic_keeps_heartbeats_is_not_judged():
     shown = overview()
-    shown.judge(NOW)
+    shown.judge(as_time(NOW))
     assert shown.judges(("controllerSilent", "sdp-facade/a"))
     assert not shown.judges(("controllerSilent", "sdp-facade/b")), "nobody knows whether it has ended"
 
@@ -266,7 +266,7 @@ def test_the_slot_of_a_running_worker_is_never_recommended_and_that_of_a_killed_
     shown = overview(
         heartbeats=signs_of_life(silent=set(silent) - {*stopped}, stopped=stopped), lagging={"ingest.heaps": 10**9}
     )
-    do = " ".join(one.get("response", "") for one in shown.issues_as_dicts(NOW))
+    do = " ".join(one.get("response", "") for one in shown.issues_as_dicts(as_time(NOW)))
     named = {f"aggregate-{slot}" for slot in re.findall(r"aggregate --slot (\S+?)[. ]", do + " ")}
     assert named == {*silent} - {*stopped}
 
@@ -276,7 +276,7 @@ def test_a_lag_is_that_of_its_readers():
     lags = {"ingest.heaps": 10**9, "ingest.summary": 10**9}
     shown = overview(lagging=lags)
     shown._workers.streams["ingest.heaps"] = shown._readers.streams.pop("ingest.heaps")
-    heaps, summary = shown.issues_as_dicts(NOW)
+    heaps, summary = shown.issues_as_dicts(as_time(NOW))
     assert heaps["text"].endswith("; workers read it")
     assert heaps["response"].endswith("start one more worker: sdp-facade aggregate without --slot.")
     assert summary["text"].endswith("; read by the device server 0"), "the only reader of this account"

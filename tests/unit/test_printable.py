@@ -156,7 +156,7 @@ def test_no_text_field_of_any_message_carries_a_control_out():
         site = Site()
         site.cycle()
         for number, (message, path) in enumerate(CASES):
-            document = documents(round(site.clock.now() * 1e6), number)[message]
+            document = documents(site.clock.now_us(), number)[message]
             if message == "command-ack":  # a withdrawal of a command that is on the bus changes nothing
                 document = {key: value for key, value in document.items() if key in path or key not in WITHDRAWN}
             made = good.record(TOPICS[message], message, spoilt(document, path))

@@ -28,7 +28,7 @@ class Bench(DeviceServers):
         for number in range(round(seconds * 4)):
             value = values[number % len(values)]
             if value is not None:
-                now_us = round(self.clock.now() * 1e6)
+                now_us = self.clock.now_us()
                 self.broker.append(metric(METRIC, value, **{"time": now_us, **changes}))
             self.cycle(1)
         # One of the same state and severity has a newer text, and no more.

@@ -180,7 +180,7 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     worker, reader = RunningAccount(), StreamTotals()
     worker.log, worker.consumed, worker.used, worker.dead_lettered, worker.offset_to = "id", 6, 3, 3, 6
     reader.account.consumed = reader.account.used = 2
-    entry = worker.entry("aggregate-0", HEAPS, 0, round(bus.clock.now() * 1e6))
+    entry = worker.entry("aggregate-0", HEAPS, 0, bus.clock.now_us())
     bus.broker.append(Record(topic="accounts", key=b"x", value=msgspec.json.encode(entry)))
     for record in bus.broker.read("accounts"):
         assert accounts.fold(record, count=True) == USED
@@ -188,7 +188,9 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     kept.restore(accounts.as_dict())
     readers = SimpleNamespace(streams={"alerts": reader})
     seen = Overview(ICD, BusHealth(connected=True), kept, readers, [])
-    shown = {name: one.value for _, name, one in BusView("bus", ICD.classes["SdpBus"], seen).readings(bus.clock.now())}
+    shown = {
+        name: one.value for _, name, one in BusView("bus", ICD.classes["SdpBus"], seen).readings(bus.clock.now_us())
+    }
     figures = ("Consumed", "Used", "DeadLettered", "Balance", "Redriven")
     assert [shown[f"ingestHeaps{name}"] for name in figures] == [6, 3, 3, 0, 3]
     assert [shown[f"alerts{name}"] for name in figures] == [2, 2, 0, 0, 1]

@@ -44,11 +44,11 @@ def replicas(brokers: Brokers) -> Replicas:
 
 
 def shown(replicas: Replicas, now: float = 1.0) -> dict[str, tuple[Any, Quality]]:
-    return {name: (one.value, one.quality) for _, name, one in replicas.readings(now)}
+    return {name: (one.value, one.quality) for _, name, one in replicas.readings(round(now * 1e6))}
 
 
 def told(replicas: Replicas) -> dict[tuple[str, str], tuple[str, str]]:
-    found = {one.alarm: (one.health_state, one.text) for one in replicas.issues(1.0) if one.alarm}
+    found = {one.alarm: (one.health_state, one.text) for one in replicas.issues(1_000_000) if one.alarm}
     assert all(key[0] in ICD.conditions and key[1].startswith(replicas.conditions[key[0]]) for key in found)
     return found
 
@@ -56,8 +56,8 @@ def told(replicas: Replicas) -> dict[tuple[str, str], tuple[str, str]]:
 def test_issues_end_when_the_brokers_say_nothing_any_more(brokers: Brokers, replicas: Replicas) -> None:
     brokers.partitions = {"commands": [partition(-1, 1)]}
     shown(replicas, now=100.0)
-    assert [*replicas.issues(130.0)]
-    assert not [*replicas.issues(130.1)], "the figures are invalid by then"
+    assert [*replicas.issues(130_000_000)]
+    assert not [*replicas.issues(130_100_000)], "the figures are invalid by then"
 
 
 def test_a_single_replica_is_enough_where_there_is_no_other(brokers: Brokers, replicas: Replicas) -> None:

@@ -66,7 +66,7 @@ class Deployment:
             self.idle(1 / rate, servers)
 
     def beat(self):
-        time = round(self.clock.now() * 1e6)
+        time = self.clock.now_us()
         beat = HeartbeatMessage(component="c", incarnation="1", devices=(MASTER,), time=time, interval=1.0)
         self.broker.append(heartbeat_record(beat))
 
@@ -244,7 +244,7 @@ def test_the_last_error_is_the_newest_and_keeps_its_time(deployment):
         return sink.shown[BUS, "lastError"].value
 
     def at(time):
-        return utc_seconds(time)
+        return utc_seconds(round(time * 1e6))
 
     control, sink, bus = deployment.server(CONTROL, "control")
     servers = [opened(control)]
@@ -259,7 +259,7 @@ def test_the_last_error_is_the_newest_and_keeps_its_time(deployment):
     second = shown(4)
     assert second.startswith(f"{at(heaps_at)} ingest.heaps: not-json")
     assert shown(20) == second
-    bus.health.last_error, bus.health.last_error_at = "gone", summary_at
+    bus.health.last_error, bus.health.last_error_at = "gone", round(summary_at * 1e6)
     assert shown(1) == second
     state_at = deployment.clock.now()
     deployment.broker.append(Record(topic="state", key=b"k", value=b"x", partition=0))
@@ -268,7 +268,7 @@ def test_the_last_error_is_the_newest_and_keeps_its_time(deployment):
     control, sink, bus = deployment.server(CONTROL, "control")
     servers = [opened(control)]
     assert shown(5) == third
-    bus.health.last_error, bus.health.last_error_at = "gone", deployment.clock.now()
+    bus.health.last_error, bus.health.last_error_at = "gone", deployment.clock.now_us()
     assert shown(1).endswith(" UTC bus: gone")
 
 

@@ -17,7 +17,7 @@ def beat(bench: Bench, component: str = CONTROLLER, incarnation: str = "1", grou
         incarnation=incarnation,
         group=group,
         devices=(SUBARRAY,),
-        time=round(bench.clock.now() * 1e6),
+        time=bench.clock.now_us(),
         interval=1.0,
     )
     bench.broker.append(heartbeat_record(message))

@@ -25,7 +25,7 @@ def server(bench):
 
 def forge(bench: Bench, topic: str, attribute: str, value: str) -> None:
     """Write a record in the name of the device, as whoever may write to a topic can."""
-    now_us = round(bench.clock.now() * 1e6)
+    now_us = bench.clock.now_us()
     message = StateMessage(
         device=SUBARRAY, attribute=attribute, value=value, time=now_us, origin=SUBARRAY, client="this host (sdp-1)"
     )
@@ -46,7 +46,7 @@ def test_an_attribute_is_taken_from_its_own_topic_only(bench, server, topic, att
 
 def test_an_outcome_of_a_command_sets_no_mode(bench, server):
     id = server.give("Scan", SCAN)
-    offline = ReportedState("OFFLINE", round(bench.clock.now() * 1e6))
+    offline = ReportedState("OFFLINE", bench.clock.now_us())
     bench.ack(id, "COMPLETED", states={"adminMode": offline})
     server.cycle()
     assert server.shows("adminMode") == "ONLINE"

@@ -146,7 +146,7 @@ class Site:
         )
 
     def send(self, stream: RecordStream, count: int) -> None:
-        for key, value in zip(*stream.take(count, round(self.clock.now() * 1e6)), strict=True):
+        for key, value in zip(*stream.take(count, self.clock.now_us()), strict=True):
             self.broker.append(Record(topic=stream.plan.topic, key=key, value=value))
 
     def run(self, seconds: float, *servers, step: float = 0.05) -> None:

@@ -114,8 +114,8 @@ def test_across_an_invalid_value_nothing_is_interpolated_and_the_past_is_kept(si
 def test_without_a_sign_of_life_the_value_is_invalid(site: Site):
     site.say(10.0, 1.0)
     site.say(10.0, 1.0, number=1, heard=20.0)
-    assert site.at(20.0 + SILENT) == (1.0, "VALID")
-    assert site.at(21.0 + SILENT) == (1.0, "INVALID")
+    assert site.at(20.0 + SILENT / 1e6) == (1.0, "VALID")
+    assert site.at(21.0 + SILENT / 1e6) == (1.0, "INVALID")
 
 
 def test_so_much_of_the_past_is_kept():
@@ -139,8 +139,8 @@ def test_of_two_mirrors_the_later_one_holds_until_it_is_silent(site: Site):
     assert site.model.writers() == ["new", "old"]
     assert site.at(16.0) == (15.0, "VALID")
     assert site.at(14.5) == (14.5, "VALID")
-    site.say(17.0 + SILENT, 5.0, number=13, incarnation="old", epoch=1)
-    assert site.at(17.0 + SILENT) == (5.0, "VALID")
+    site.say(17.0 + SILENT / 1e6, 5.0, number=13, incarnation="old", epoch=1)
+    assert site.at(17.0 + SILENT / 1e6) == (5.0, "VALID")
     assert site.at(16.5) == (15.0, "VALID"), "their numbers are no sequence"
 
 

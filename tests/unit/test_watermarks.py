@@ -84,7 +84,7 @@ class Rig:
             for record in self.broker.read_from("ingest.summary", to, self._read[to]):
                 assert not isinstance(outcome := self.flow.fold(record, count=True), RecordRejected), outcome
                 self._read[to] = record.offset + 1
-        for device, name, reading in expanded(self.flow.readings(self.clock.now())):
+        for device, name, reading in expanded(self.flow.readings(self.clock.now_us())):
             if name == "heapRate":
                 self.shown[device] = reading
         self.judge()
@@ -93,7 +93,7 @@ class Rig:
         """Compare what is shown as VALID with what was sent."""
         for device, reading in self.shown.items():
             if reading.quality is Quality.VALID:
-                window = int(reading.time) - BASE_US // 1_000_000
+                window = reading.time // 1_000_000 - BASE_US // 1_000_000
                 assert reading.value == self.sent[device, window], f"{device} of {window}"
                 self.valid.add((device, window))
 
@@ -134,7 +134,7 @@ def test_each_window_is_shown_once_the_partitions_are_read(rig):
     def look():
         all_nodes(rig)()
         for device, reading in rig.shown.items():
-            seen.setdefault((device, int(reading.time) - BASE_US // 1_000_000), rig.clock.now() - BASE_US / 1e6)
+            seen.setdefault((device, reading.time // 1_000_000 - BASE_US // 1_000_000), rig.clock.now() - BASE_US / 1e6)
 
     rig.run(8.0, look)
     late = {key: at - key[1] - 1.0 for key, at in seen.items()}
@@ -176,7 +176,7 @@ def test_partitions_without_records_close_windows_in_time(rig):
     assert {partition for partition, _ in rig.watermarks()[before:]} == {0, 1}
     assert rig.ledger.read_to() / 1e6 > rig.clock.now() - 1.5
     assert rig.shown["0"].quality is Quality.INVALID
-    assert not list(rig.ledger.standing_still(rig.clock.now()))
+    assert not list(rig.ledger.standing_still(rig.clock.now_us()))
 
 
 def test_partitions_are_asked_for_their_ends_only_where_nothing_comes(rig, monkeypatch):

@@ -23,7 +23,7 @@ from facade.bus.offsets import (
     newest,
 )
 from facade.bus.port import Aborted, PartitionBatch, Record
-from facade.clock import ManualClock
+from facade.clock import ManualClock, as_time
 from facade.config import Settings
 from facade.flows.overview.views import BusView
 from facade.flows.telemetry.ledger import Coverage
@@ -357,7 +357,7 @@ def test_a_total_that_begins_behind_records_says_so_also_after_a_restart():
     restored = WorkerAccounts()
     restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
     view = BusView("bus", ICD.classes["SdpBus"], overview(streams=restored.streams))
-    shown = {name: reading.value for _, name, reading in view.readings(NOW)}
+    shown = {name: reading.value for _, name, reading in view.readings(as_time(NOW))}
     lines = str(shown["Status"]).splitlines()
     assert [one for one in lines if "in no total" in one] == [
         "ingest.heaps, partition 0: offsets 0 to 69 are in no total, which begins behind them"
@@ -405,6 +405,12 @@ def test_accounts_follow_on_each_other_or_it_is_said():
     assert "offsets 25 to 29" in account.deviations["skipped"], "the older hole is named as well"
 
 
+def faults_of(seen) -> dict[str, str]:
+    """Return the text of each fault of the heaps, by condition."""
+    found = seen.find(as_time(NOW)) or {}
+    return {condition: fault.text for (condition, source), fault in found.items() if source.endswith(HEAPS)}
+
+
 def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
     """Its worker is dead; the other one is alive and says nothing of it."""
     accounts, at = WorkerAccounts(), BASE_US / 1e6
@@ -412,16 +418,17 @@ def test_the_lag_of_a_partition_that_nobody_takes_is_not_known():
     for second in range(20):
         fold(accounts, entry(second, second + 1), at + second)
         late = second - 5.0 > 0
-        assert accounts.streams[HEAPS].untaken(at + second, 5.0) == ([1] if late else [])
+        assert accounts.streams[HEAPS].untaken(as_time(at + second), 5.0) == ([1] if late else [])
     seen = overview(streams=accounts.streams)
     view = BusView("bus", ICD.classes["SdpBus"], seen)
-    shown = {name: reading for _, name, reading in view.readings(at + 19)}
+    shown = {name: reading for _, name, reading in view.readings(as_time(at + 19))}
     assert shown["ingestHeapsLag"].quality.value == "INVALID"
     assert any(
-        "partitions [1] of ingest.heaps have no worker that reads them" in text for _, text, *_ in seen.issues(at + 19)
+        "partitions [1] of ingest.heaps have no worker that reads them" in text
+        for _, text, *_ in seen.issues(as_time(at + 19))
     )
     fold(accounts, entry(19, 21, "b"), at + 20)  # the topic was made again, with one partition
-    assert accounts.streams[HEAPS].untaken(at + 20, 5.0) == []
+    assert accounts.streams[HEAPS].untaken(as_time(at + 20), 5.0) == []
 
 
 def test_overlap_and_hole_are_alarms_that_name_partition_and_offsets():
@@ -429,12 +436,16 @@ def test_overlap_and_hole_are_alarms_that_name_partition_and_offsets():
     for one in (entry(0, 10), entry(5, 12), entry(12, 20)):
         fold(accounts, one)
     seen = overview(streams=accounts.streams)
-    seen.issues(NOW)
-    faults = {condition: fault.text for (condition, source), fault in seen.find(NOW).items() if source.endswith(HEAPS)}
+    seen.issues(as_time(NOW))
+    faults = {
+        condition: fault.text
+        for (condition, source), fault in seen.find(as_time(NOW)).items()
+        if source.endswith(HEAPS)
+    }
     assert "partition 0: offsets 5 to 11 came again" in faults["streamOverlap"]
     assert "partition 0: offsets 10 to 11 were not taken" in faults["streamSkipped"]
     view = BusView("bus", ICD.classes["SdpBus"], seen)
-    shown = {name: reading for _, name, reading in view.readings(NOW)}
+    shown = {name: reading for _, name, reading in view.readings(as_time(NOW))}
     assert (shown["ingestHeapsOverlap"].value, shown["ingestHeapsSkipped"].value) == (7, 2)
     assert {shown[f"ingestHeaps{name}"].quality.value for name in ("Overlap", "Skipped")} == {"ALARM"}
     assert "offsets 10 to 11" in shown["Status"].value
@@ -450,9 +461,9 @@ def test_the_lag_of_a_partition_of_which_the_end_is_not_known_is_not_known():
     for second in range(1, 10):
         fold(accounts, entry(10, 10, high_watermark=-1), at + second)
         assert stream.lag == 2
-        assert stream.untaken(at + second, 5.0) == ([0] if second > 5 else [])
+        assert stream.untaken(as_time(at + second), 5.0) == ([0] if second > 5 else [])
     fold(accounts, entry(10, 12, high_watermark=12), at + 10)
-    assert (stream.untaken(at + 10, 5.0), stream.lag) == ([], 0)
+    assert (stream.untaken(as_time(at + 10), 5.0), stream.lag) == ([], 0)
 
 
 def test_a_partition_that_was_added_and_that_nobody_takes_is_named():
@@ -461,9 +472,9 @@ def test_a_partition_that_was_added_and_that_nobody_takes_is_named():
     stream = accounts.streams[HEAPS]
     for second in range(1, 10):
         fold(accounts, entry(10, 10, high_watermark=10, partitions=2), at + second)
-        assert stream.untaken(at + second, 5.0) == ([1] if second > 6 else [])
+        assert stream.untaken(as_time(at + second), 5.0) == ([1] if second > 6 else [])
     fold(accounts, entry(0, 3, partition=1, high_watermark=3, partitions=2), at + 10)
-    assert stream.untaken(at + 10, 5.0) == []
+    assert stream.untaken(as_time(at + 10), 5.0) == []
 
 
 @pytest.mark.parametrize(("log", "cause"), [("a#1", "the log was cut"), ("b", "the topic was deleted and made again")])
@@ -475,13 +486,17 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
     restored.restore(msgspec.json.decode(msgspec.json.encode(accounts.as_dict())))
     assert restored.streams[HEAPS].account.log_cuts == 1
     seen = overview(streams=restored.streams)
-    seen.issues(NOW)
+    seen.issues(as_time(NOW))
     told = f"{HEAPS}, partition 0: {cause}: expected offset 10 next, it goes on at 7"
-    faults = {condition: fault.text for (condition, source), fault in seen.find(NOW).items() if source.endswith(HEAPS)}
+    faults = {
+        condition: fault.text
+        for (condition, source), fault in seen.find(as_time(NOW)).items()
+        if source.endswith(HEAPS)
+    }
     assert faults.keys() == {"logCut"}
     assert told in faults["logCut"]
     view = BusView("bus", ICD.classes["SdpBus"], seen)
-    shown = {name: str(reading.value) for _, name, reading in view.readings(NOW)}
+    shown = {name: str(reading.value) for _, name, reading in view.readings(as_time(NOW))}
     assert "partition 0: totals are of epoch 2, which began at offset 7 after the log was cut" in shown["Status"]
     assert (shown["State"], "All streams balance" in shown["Status"]) == ("ALARM", False)
 

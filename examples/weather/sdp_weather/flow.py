@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from facade.bus.port import Record
+from facade.clock import Time, as_duration
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
@@ -23,35 +24,35 @@ class WeatherFlow(Flow):
         self._device, self._entry = device, icd.classes[CLASS]
         self._limits = next(one.limits for one in self._entry.attributes if one.name == "windSpeed")
         self._decoder = BatchDecoder(compile_message("weather", icd.messages["weather"]))
-        self._newest: dict[str, tuple[float, float]] = {}
-        """Time [Unix s] and wind [m/s] by station."""
+        self._newest: dict[str, tuple[Time, float]] = {}
+        """Time and wind [m/s] by station."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Keep a report."""
         report = self._decoder.decode_one(record.value)
         if isinstance(report, Suppressed | RecordRejected):
             return report
-        self._newest[report.station] = (report.time / 1e6, report.wind_speed)
+        self._newest[report.station] = (report.time, report.wind_speed)
         return USED
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the strongest wind; in silence it is not to be used."""
         if self._newest:
             time, wind = max(self._newest.values(), key=lambda report: report[1])
             heard = max(time for time, _ in self._newest.values())
-            stale = now - heard > self._entry.stale_after
+            stale = now - heard > as_duration(self._entry.stale_after)
             quality = Quality.INVALID if stale else judge(wind, self._limits)
             yield self._device, "windSpeed", Reading(wind, time, quality)
             yield self._device, "stations", Reading(len(self._newest), heard)
             yield self._device, "State", Reading("STANDBY" if stale else "ON", heard)
 
-    def find(self, now: float) -> dict[FaultKey, Fault]:
+    def find(self, now: Time) -> dict[FaultKey, Fault]:
         """Return the stations with too strong a wind."""
         too_strong = self._limits.max_alarm if self._limits and self._limits.max_alarm is not None else float("inf")
         return {
             ("windHigh", f"weather/{station}"): Fault("ALARM", f"expected less than {too_strong} m/s, got {wind} m/s")
             for station, (time, wind) in self._newest.items()
-            if wind >= too_strong and now - time <= self._entry.stale_after
+            if wind >= too_strong and now - time <= as_duration(self._entry.stale_after)
         }
 
 

@@ -46,6 +46,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.refusals import READ, ask_again, explain_silence, failing, require_present
 from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import BusHealth, Record
+from facade.clock import NEVER, Time, to_ms
 from facade.errors import BusError
 from facade.icd.topic_model import READER
 
@@ -310,21 +311,21 @@ def open_ranges(connection: Connection, member: Consumer, topics: Collection[str
 
 
 def find_range(
-    connection: Connection, topic: str, *, since: float = 0.0, newest: int = 0, within: float = timeouts.COMMAND
+    connection: Connection, topic: str, *, since: Time = NEVER, newest: int = 0, within: float = timeouts.COMMAND
 ) -> dict[int, tuple[int, int]]:
     """Return the offset ranges that are on a topic now, without empty partitions; see `facade.bus.kafka.read_range`.
 
     Parameters
     ----------
     since
-        Only records of this time or later [Unix s].
+        Only records of this time or later.
     newest
         Only this number of offsets at the end of each partition; 0: all.
     within
         Longest wait for each answer [s].
     """
     name, times = connection.topic(topic), [OFFSET_BEGINNING, OFFSET_END]
-    times += [round(since * 1000)] if since > 0 else []
+    times += [to_ms(since)] if since > NEVER else []
     with failing(f"topic {name} cannot be read at {connection.bootstrap}"), _asking(connection) as consumer:
         found = require_present(consumer.list_topics(name, timeout=within).topics.get(name), name, READ)
         partitions = [(topic, partition) for partition in found.partitions]
@@ -405,16 +406,16 @@ def ask_coordinator(
         raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, text)) from None
 
 
-def _time_at(connection: Connection, place: _Partition, offset: int, end: int) -> float:
-    """Return the time of the first record at or after an offset [Unix s]; 0: there is none, or it may not be read."""
+def _time_at(connection: Connection, place: _Partition, offset: int, end: int) -> Time:
+    """Return the time of the first record at or after an offset; 0: there is none, or it may not be read."""
     topic, partition = place
     if offset >= end:
-        return 0.0
+        return NEVER
     try:
         first = next(read_range(connection, topic, {partition: (offset, min(end, offset + _NEAR))}), None)
     except BusError:
-        return 0.0
-    return 0.0 if first is None else first.timestamp_us / 1e6
+        return NEVER
+    return NEVER if first is None else first.timestamp_us
 
 
 def _rights(operations: Iterable[object] | None) -> frozenset[str]:

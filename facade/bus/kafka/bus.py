@@ -10,6 +10,7 @@ from facade.bus.kafka.producer import KafkaReceipt, KafkaSender, KafkaWriter
 from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.reader import KafkaReader, Start
 from facade.bus.port import BusHealth, Record
+from facade.clock import Time
 
 _GATHER: Final = 0.1
 """Time that a bulk record waits for further records [s]."""
@@ -104,8 +105,8 @@ class KafkaBatchLog:
         """Queue a record after earlier posts, without waiting."""
         return self._writer.post([record])
 
-    def since(self, topic: str, time: float) -> Iterator[Record]:
-        """Return the records that are on a topic now and were written at or after a time [Unix s]."""
+    def since(self, topic: str, time: Time) -> Iterator[Record]:
+        """Return the records that are on a topic now and were written at or after a time."""
         return read_range(self._connection, topic, find_range(self._connection, topic, since=time), whole=True)
 
     def close(self, timeout: float) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from facade.bus.kafka.client_settings import settings_of
 from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
 from facade.bus.signatures import UNSIGNED, Signatures, signed_topics
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, from_ms
 from facade.config import HIDDEN, Settings, is_secret
 from facade.errors import ConfigError
 from facade.icd.load import load
@@ -221,7 +221,7 @@ class Connection:
     def note(self, health: BusHealth, text: str) -> None:
         """Record an error for operators; a repeated one is logged once a minute."""
         CLIENT_LOG.warning("kafka error: %s", text)
-        health.last_error, health.last_error_at = text, self.clock.now()
+        health.last_error, health.last_error_at = text, self.clock.now_us()
 
     def answered(self, health: BusHealth) -> None:
         """Record that a broker has just answered; the first statistics come a second later."""
@@ -282,7 +282,7 @@ def to_record(connection: Connection, message: Message) -> Record:
         headers=_headers([message])[0],
         partition=message.partition(),
         offset=message.offset(),
-        timestamp_us=message.timestamp()[1] * 1000,
+        timestamp_us=from_ms(message.timestamp()[1]),
     )
 
 

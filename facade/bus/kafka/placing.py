@@ -18,6 +18,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import ProducerCore, undelivered
 from facade.bus.kafka.refusals import describe
 from facade.bus.port import BusHealth, Record
+from facade.clock import to_ms
 from facade.errors import BusError
 from facade.icd.topic_model import READER
 
@@ -100,7 +101,7 @@ class KafkaPlacingWriter:
                     partial(self._on_delivery, record.offset),
                     waits=True,
                     partition=record.partition,
-                    timestamp=record.timestamp_us // 1000,
+                    timestamp=to_ms(record.timestamp_us),
                 )
         except KafkaException as error:
             raise BusError(f"record was refused: {describe(error)}; {_REMEDY}") from error

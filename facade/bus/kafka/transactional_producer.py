@@ -61,6 +61,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.refusals import WRITE, describe, explain, lacks_right
 from facade.bus.offsets import ACCOUNTS, POSITIONS, WorkerPosition, newest, position_record
 from facade.bus.port import TRANSACTION, BusHealth, Record
+from facade.clock import NEVER, Time, as_duration, from_ms
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
 _log = logging.getLogger(__name__)
@@ -122,8 +123,8 @@ class TransactionalProducer:
         self._begun_at = 0.0
         """When that was [monotonic s]."""
         self._link = Link()
-        self._broker_time = 0, 0.0
-        """The newest append time reported by a broker [Unix us], and the time of the report [monotonic s]."""
+        self._broker_time = NEVER, 0.0
+        """The newest append time reported by a broker, and the time of the report [monotonic s]."""
         self._not_before = 0.0
         """Monotonic time before which no producer may be opened [s]."""
         self._unanswered_since = math.inf
@@ -137,15 +138,15 @@ class TransactionalProducer:
         return self._connection.clock.monotonic() < self._not_before
 
     @property
-    def broker_time(self) -> int:
-        """Return the brokers' time [Unix us]; never ahead of it, as an append time has passed when it arrives."""
+    def broker_time(self) -> Time:
+        """Return the brokers' time; never ahead of it, as an append time has passed when it arrives."""
         appended, told = self._broker_time
-        return appended and appended + round((self._connection.clock.monotonic() - told) * 1e6)
+        return appended and appended + as_duration(self._connection.clock.monotonic() - told)
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         kind, time = message.timestamp() if error is None else (TIMESTAMP_NOT_AVAILABLE, 0)
         if kind == TIMESTAMP_LOG_APPEND_TIME:
-            self._broker_time = time * 1000, self._connection.clock.monotonic()
+            self._broker_time = from_ms(time), self._connection.clock.monotonic()
 
     def open(self, member: Consumer) -> ProducerCore:
         """Complete or abort an open transaction of an earlier producer of this slot, unless this one can continue.

@@ -41,6 +41,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.offsets import POSITIONS, PartitionFacts, PartitionPositions, newest
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, Revoked
+from facade.clock import Time, from_ms
 from facade.errors import BusError
 from facade.icd.topic_model import slot_name
 
@@ -72,16 +73,16 @@ class KafkaPartitionBatch:
         self.partition: int = first.partition()
         self.first_offset: int = first.offset()
         self.last_offset: int = last.offset()
-        self.appended: tuple[int, int] = (first.timestamp()[1] * 1000, last.timestamp()[1] * 1000)
+        self.appended: tuple[Time, Time] = (from_ms(first.timestamp()[1]), from_ms(last.timestamp()[1]))
         self.high_watermark = high_watermark
 
     def values(self) -> list[bytes | None]:
         """Return the values in order."""
         return list(map(Message.value, self._messages))
 
-    def append_time(self, index: int) -> int:
-        """Return the timestamp of one record [Unix us]."""
-        return int(self._messages[index].timestamp()[1]) * 1000
+    def append_time(self, index: int) -> Time:
+        """Return the timestamp of one record."""
+        return from_ms(self._messages[index].timestamp()[1])
 
     def record(self, index: int) -> Record:
         """Return one record whole."""
@@ -175,7 +176,7 @@ class KafkaTransactionalLog:
         slot: str,
         health: BusHealth,
         outputs: Collection[str] = (),
-        broker_time: Callable[[], int] | None = None,
+        broker_time: Callable[[], Time] | None = None,
     ) -> None:
         self._connection = connection
         self._health, self._time = health, broker_time
@@ -264,7 +265,7 @@ class KafkaTransactionalLog:
         return found
 
     @property
-    def broker_time(self) -> int:
+    def broker_time(self) -> Time:
         """Return the brokers' time; see `facade.bus.port.TransactionalLog`."""
         return self._producer.broker_time if self._time is None else self._time()
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from facade.bus.port import Record, Writer
-from facade.clock import Clock
+from facade.clock import Clock, Time, as_seconds
 from facade.config import MOST_SUBARRAYS
 from facade.controller import Call, Controller, Rejected
 from facade.controller.simulator import observation
@@ -61,9 +61,8 @@ class ExecutionLine(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     command: str
     device: str
-    begun_at: int
-    """[Unix us], as `not_after`."""
-    not_after: int
+    begun_at: Time
+    not_after: Time
     repeatable: bool
     again: bool
     """Whether an earlier execution was interrupted."""
@@ -167,7 +166,7 @@ class SimulatedController:
             call.confirm()
             self._crash(call)
         if "late-acks" in faults:
-            call.wait(max(call.message.deadline / 1e6 + _LATE - self._clock.now(), 0.0))
+            call.wait(max(as_seconds(call.message.deadline - self._clock.now_us()) + _LATE, 0.0))
 
     def _give_orders(self, call: Call) -> None:
         """Give the orders of a command, and wait until all are COMPLETED.
@@ -230,7 +229,7 @@ class SimulatedController:
             id=call.id,
             command=call.command,
             device=call.device,
-            begun_at=round(self._clock.now() * 1e6),
+            begun_at=self._clock.now_us(),
             not_after=call.message.not_after,
             repeatable=call.message.repeatable,
             again=call.again,

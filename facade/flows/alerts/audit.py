@@ -11,4 +11,4 @@ def action_entry(record: Record) -> AuditEntry | None:
     if not isinstance(found, Action):
         return None
     target = f"{found.condition}@{found.source}"
-    return AuditEntry(found.time / 1e6, found.action, target, found.client, found.operator, found.comment, "alarm")
+    return AuditEntry(found.time, found.action, target, found.client, found.operator, found.comment, "alarm")

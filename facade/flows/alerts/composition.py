@@ -8,6 +8,7 @@ import msgspec
 
 from facade import alarm_states as states
 from facade.bus.port import BusHealth
+from facade.clock import NEVER, SECOND, Time, as_seconds
 from facade.errors import ConfigError
 from facade.flows.alerts import messages
 from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
@@ -23,13 +24,13 @@ from facade.severities import SEVERITIES
 CLASS = "SdpAlerts"
 _OTHERS = "otherConditions"
 """The attribute for all conditions that are not in the ICD."""
-_GAP, _GAP_PER_ALARM = 0.2, 5e-5
-"""Least time between two updates of all alarms [s]: an update of ten thousand takes some 20 ms, in which no alert
+_GAP, _GAP_PER_ALARM = SECOND // 5, SECOND // 20_000
+"""Least time between two updates of all alarms: an update of ten thousand takes some 20 ms, in which no alert
 leaves."""
-_IDLE_GAP = 1.0
-"""Longest time between two updates: rates and chattering change by themselves [s]."""
-_NO_BROKER_FOR = 10.0
-"""Time without a broker after which the shown values are marked as old [s]."""
+_IDLE_GAP = SECOND
+"""Longest time between two updates: rates and chattering change by themselves."""
+_NO_BROKER_FOR = 10 * SECOND
+"""Time without a broker after which the shown values are marked as old."""
 _ALWAYS = frozenset({"State", "Status", "connected", "versionId"})
 """Attributes that stay valid without a broker."""
 _MOST = 256
@@ -61,26 +62,26 @@ class AlertsView:
         self._known = known
         self._version = version
         self._changes = Changes()
-        self._looked_at = 0.0
+        self._looked_at = NEVER
         self._dirty = True
         self._begun = False
-        self._heard_at = 0.0
+        self._heard_at = NEVER
         self._stale = False
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return changes; before all alarms have been read, only the State."""
         if self._health.connected or not self._heard_at:
             self._heard_at = now
         stale = now - self._heard_at > _NO_BROKER_FOR
         values = self._values(now, stale) if self._known() else self._state({}, stale)
         if stale != self._stale:
-            self._stale, self._looked_at = stale, 0.0
+            self._stale, self._looked_at = stale, NEVER
             values = {name: reading.value for name, reading in self._changes.shown.items()} | values
         for name, value in values.items():
             quality = Quality.INVALID if stale and name not in _ALWAYS else Quality.VALID
             yield self._flow.device, name, self._changes.reading(name, value, now, quality)
 
-    def _values(self, now: float, stale: bool) -> dict[str, Value]:
+    def _values(self, now: Time, stale: bool) -> dict[str, Value]:
         newest = self._changes.shown.get("alertSequence")
         self._dirty = self._dirty or newest is None or newest.value != self._flow.sequence
         values = self._conditions() | {"alertSequence": self._flow.sequence}
@@ -112,7 +113,7 @@ class AlertsView:
                     return states.URGENCY[worst]
         return states.URGENCY[worst]
 
-    def _lists(self, now: float, stale: bool) -> dict[str, Value]:
+    def _lists(self, now: Time, stale: bool) -> dict[str, Value]:
         ledger = self._flow.ledger
         shown = list(ledger.all_shown())
         values: dict[str, Value] = {}
@@ -152,16 +153,16 @@ class AlertsView:
         if not self._health.connected:
             lines.append(f"No Kafka broker reachable; last error: {error}.")
         if stale:
-            lines.append(f"All of this is older than {_NO_BROKER_FOR:.0f} s.")
+            lines.append(f"All of this is older than {as_seconds(_NO_BROKER_FOR):.0f} s.")
         return {"State": state, "Status": "\n".join(map(printable, lines)), "connected": self._health.connected}
 
-    def _figures(self, now: float) -> dict[str, Value]:
-        flow, now_us = self._flow, round(now * 1e6)
+    def _figures(self, now: Time) -> dict[str, Value]:
+        flow = self._flow
         return {
             "versionId": self._version,
-            "alertRate": flow.statistics.rate(now_us),
-            "chatteringAlerts": tuple(sorted(map(name_of, flow.statistics.chattering(now_us))))[:_MOST],
-            "flood": (new := flow.statistics.new(now_us)) > FLOOD,
+            "alertRate": flow.statistics.rate(now),
+            "chatteringAlerts": tuple(sorted(map(name_of, flow.statistics.chattering(now))))[:_MOST],
+            "flood": (new := flow.statistics.new(now)) > FLOOD,
             "newAlarms": new,
             "alertsTotal": flow.alerts,
             "actionsTotal": flow.actions,

@@ -23,7 +23,7 @@ from facade import alarm_states as states
 from facade.bus.offsets import Extent
 from facade.bus.port import Record
 from facade.bus.redrive import FROM
-from facade.clock import utc_text
+from facade.clock import MINUTE, SECOND, Time, as_seconds, utc_text
 from facade.flows.alerts import messages
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
@@ -118,11 +118,10 @@ class AlertLog:
         return found
 
 
-CHATTER, CHATTER_US = 3, 60_000_000
-FLOOD, FLOOD_US = 10, 600_000_000
-_RATE_US = 10_000_000
-"""Period of the mean rate [us]."""
-_BUCKET_US = 1_000_000
+CHATTER, CHATTER_WITHIN = 3, MINUTE
+FLOOD, FLOOD_WITHIN = 10, 10 * MINUTE
+_RATE_OVER = 10
+"""Seconds of the mean rate."""
 _MOST_NEW = 100_000
 
 
@@ -130,47 +129,50 @@ class Statistics:
     """Counts new occurrences of alarms, and alerts, by the broker's clock."""
 
     def __init__(self) -> None:
-        self._occurrences: dict[AlarmKey, deque[int]] = {}
-        self._newest: deque[int] = deque(maxlen=_MOST_NEW)
+        self._occurrences: dict[AlarmKey, deque[Time]] = {}
+        self._newest: deque[Time] = deque(maxlen=_MOST_NEW)
         """Times of annunciations."""
         self._alerts: deque[list[int]] = deque()
         """Number of alerts by second."""
 
-    def alert(self, at_us: int) -> None:
+    def alert(self, at_us: Time) -> None:
         """Count an alert."""
-        second = at_us // _BUCKET_US
+        second = at_us // SECOND
         if self._alerts and self._alerts[-1][0] >= second:
             self._alerts[-1][1] += 1
         else:
             self._alerts.append([second, 1])
 
-    def occurrence(self, key: AlarmKey, at_us: int) -> None:
+    def occurrence(self, key: AlarmKey, at_us: Time) -> None:
         """Count a new occurrence of an alarm."""
         self._occurrences.setdefault(key, deque(maxlen=CHATTER)).append(at_us)
 
-    def annunciation(self, at_us: int) -> None:
+    def annunciation(self, at_us: Time) -> None:
         """Count an annunciation of an alarm."""
         self._newest.append(at_us)
 
-    def rate(self, now_us: int) -> float:
+    def rate(self, now_us: Time) -> float:
         """Return the alerts per second over the last ten seconds [1/s]."""
-        oldest = (now_us - _RATE_US) // _BUCKET_US
+        oldest = now_us // SECOND - _RATE_OVER
         while self._alerts and self._alerts[0][0] <= oldest:
             self._alerts.popleft()
-        return sum(count for _, count in self._alerts) / (_RATE_US / 1e6)
+        return sum(count for _, count in self._alerts) / _RATE_OVER
 
-    def chattering(self, now_us: int) -> list[AlarmKey]:
+    def chattering(self, now_us: Time) -> list[AlarmKey]:
         """Return the alarms that occurred three times or more in the last minute."""
-        past = [key for key, times in self._occurrences.items() if times[-1] <= now_us - CHATTER_US]
+        since = now_us - CHATTER_WITHIN
+        past = [key for key, times in self._occurrences.items() if times[-1] <= since]
         for key in past:
             del self._occurrences[key]
         return [
-            key for key, times in self._occurrences.items() if len(times) == CHATTER and times[0] > now_us - CHATTER_US
+            key
+            for key, times in self._occurrences.items()
+            if len(times) == CHATTER and times[0] > now_us - CHATTER_WITHIN
         ]
 
-    def new(self, now_us: int) -> int:
+    def new(self, now_us: Time) -> int:
         """Return the number of annunciations in the last ten minutes."""
-        while self._newest and self._newest[0] <= now_us - FLOOD_US:
+        while self._newest and self._newest[0] <= now_us - FLOOD_WITHIN:
             self._newest.popleft()
         return len(self._newest)
 
@@ -295,7 +297,7 @@ class AlertsFlow(Flow):
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:
-            self._events.append((self.device, LAST_ALERT, Reading(text.decode(), record.timestamp_us / 1e6)))
+            self._events.append((self.device, LAST_ALERT, Reading(text.decode(), record.timestamp_us)))
         return outcome
 
     def has_read(self, id: str) -> bool:
@@ -312,10 +314,10 @@ class AlertsFlow(Flow):
         self._refreshes.append(id)
         return True
 
-    def events(self, now: float, *, current: bool) -> Iterator[DeviceReading]:
+    def events(self, now: Time, *, current: bool) -> Iterator[DeviceReading]:
         """Return all events since the last call, in order."""
         if current:  # otherwise a record that ends a delay may still be unread
-            self.ledger.fire(round(now * 1e6))
+            self.ledger.fire(now)
         for key, at_us in self.ledger.take_occurrences():
             self.statistics.occurrence(key, at_us)
         for at_us in self.ledger.take_annunciations():
@@ -327,9 +329,9 @@ class AlertsFlow(Flow):
             self._refreshing = self._refreshed(self._refreshes.popleft(), now)
         yield from refreshed
 
-    def records(self, now: float) -> list[Record]:
+    def records(self, now: Time) -> list[Record]:
         """Return the states of alarms to write: those changed since the last call."""
-        return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(round(now * 1e6))]
+        return [messages.state_record(key, alarm) for key, alarm in self.ledger.take_touched(now)]
 
     def again(self) -> None:
         """Write all states again: some may be lost."""
@@ -379,24 +381,24 @@ class AlertsFlow(Flow):
             "severity": alarm.severity,
             "text": alarm.text,
             "occurrence": alarm.occurrence,
-            "raised_at": alarm.raised_at / 1e6,
+            "raised_at": as_seconds(alarm.raised_at),
             "raised_at_utc": utc_text(alarm.raised_at) if alarm.raised_at else "",
-            "changed_at": alarm.changed_at / 1e6,
+            "changed_at": as_seconds(alarm.changed_at),
             "raised": alarm.raised,
             "sequence": alarm.through,
-            **({"shelved_until": alarm.shelved_until / 1e6} if alarm.shelved_until else {}),
+            **({"shelved_until": as_seconds(alarm.shelved_until)} if alarm.shelved_until else {}),
             **(
                 {
                     "action": alarm.action,
                     "operator": alarm.operator,
                     "comment": alarm.comment,
-                    "acted_at": alarm.acted_at / 1e6,
+                    "acted_at": as_seconds(alarm.acted_at),
                 }
                 if alarm.action
                 else {}
             ),
             **(
-                {"actions": [{**msgspec.structs.asdict(one), "time": one.time / 1e6} for one in alarm.actions]}
+                {"actions": [{**msgspec.structs.asdict(one), "time": as_seconds(one.time)} for one in alarm.actions]}
                 if whole and alarm.actions
                 else {}
             ),
@@ -446,7 +448,7 @@ class AlertsFlow(Flow):
         if len(self._sources) > _MOST_SOURCES:
             del self._sources[next(iter(self._sources))]
 
-    def _refreshed(self, id: str, now: float) -> Iterator[DeviceReading]:
+    def _refreshed(self, id: str, now: Time) -> Iterator[DeviceReading]:
         def event(**content: Any) -> DeviceReading:
             text = msgspec.json.encode({"refresh": id, **content}).decode()
             return self.device, LAST_ALERT, Reading(text, now)
@@ -485,11 +487,11 @@ def _is_redriven(record: Record) -> bool:
     return any(name == FROM for name, _ in record.headers)
 
 
-def _entry(message: Alert | Action, sequence: int, previous: int, at_us: int) -> bytes:
+def _entry(message: Alert | Action, sequence: int, previous: int, at_us: Time) -> bytes:
     """Return a record with its number, and the number before it, for clients."""
     kind = b"alert" if isinstance(message, Alert) else b"action"
     head = b'{"sequence":%d,"previous":%d,"time":%d.%06d,"%s":' % (
-        sequence, previous, at_us // 1_000_000, at_us % 1_000_000, kind,
+        sequence, previous, at_us // SECOND, at_us % SECOND, kind,
     )  # fmt: skip
     return head + messages.encode(message) + b"}"
 

@@ -18,14 +18,13 @@ from contextlib import suppress
 from hashlib import blake2b
 
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import MINUTE, Clock, Time
 from facade.errors import BusError
 
 _MOST = 10_000
 """Newest actions that are known, more than wait to be read after any absence."""
-_SOONER_US, _LATER_US = 60_000_000, 600_000_000
-"""Longest times by which an action may stand on ``alerts`` before and after its proof, by the clocks of the brokers
-[us]."""
+_SOONER, _LATER = MINUTE, 10 * MINUTE
+"""Longest times by which an action may stand on ``alerts`` before and after its proof, by the clocks of the brokers."""
 _LOOK_EACH, _PER_LOOK = 1.0, 9.0
 """Shortest time after a look that finds nothing until the next one [s], and as a multiple of its duration."""
 
@@ -41,8 +40,8 @@ class GivenActions:
 
     def __init__(self, read: Callable[[], Iterable[Record]], clock: Clock) -> None:
         self._read, self._clock = read, clock
-        self._known: dict[bytes, int] = {}
-        """Append time [Unix us] by the digest of the record; 0: not known."""
+        self._known: dict[bytes, Time] = {}
+        """Append time by the digest of the record; 0: not known."""
         self._lock = threading.Lock()
         self._looks_from = float("-inf")
         """When the next look may be [monotonic s]."""
@@ -67,7 +66,7 @@ class GivenActions:
         if (given_us := self._known.get(digest)) is None:
             return False
         self._known[digest] = given_us or record.timestamp_us
-        return -_SOONER_US <= record.timestamp_us - self._known[digest] <= _LATER_US
+        return -_SOONER <= record.timestamp_us - self._known[digest] <= _LATER
 
 
 def _digest(record: Record) -> bytes:

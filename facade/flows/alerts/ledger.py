@@ -14,18 +14,17 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 from facade import alarm_states as states
+from facade.clock import DAY, MINUTE, NEVER, SECOND, Time, as_duration
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
 from facade.flows.alerts.suppression import Suppression, meant
 from facade.icd.model import Condition, Location
 from facade.severities import SEVERITIES
 
-_AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
-"""Limits of the difference between a source's clock and the broker's; beyond them the source's time is not used
-[us]."""
-_REST_US = 600_000_000
-"""Time for which an alarm at rest is remembered, so that a late alert is recognized [us]."""
-_SECOND_US = 1_000_000
+_AHEAD, _BEHIND = 10 * SECOND, 7 * DAY
+"""Limits of the difference between a source's clock and the broker's; beyond them the source's time is not used."""
+_REST = 10 * MINUTE
+"""Time for which an alarm at rest is remembered, so that a late alert is recognized."""
 _MOST_AT_REST = 10_000
 _MOST_ACTED = 256
 """Actions that an alarm remembers as effective: more than come between two snapshots."""
@@ -65,16 +64,16 @@ class AlarmLedger:
         self._suppression = Suppression(conditions, locations, rack_size, streams)
         self.by_condition: dict[str, dict[str, Alarm]] = {}
         """By condition and source."""
-        self._due: list[tuple[int, AlarmKey]] = []
+        self._due: list[tuple[Time, AlarmKey]] = []
         self._resting: dict[AlarmKey, None] = {}
         self._touched: dict[AlarmKey, None] = {}
         self._moved: set[str] = set()
-        self._recalled_until = 0
+        self._recalled_until = NEVER
         """Newest change of a recalled alarm [Unix us]; 0: none is unchecked."""
         self._forgotten: dict[AlarmKey, None] = {}
         """The alarms dropped last, in case their last records are lost."""
-        self._occurrences: list[tuple[AlarmKey, int]] = []
-        self._annunciations: list[int] = []
+        self._occurrences: list[tuple[AlarmKey, Time]] = []
+        self._annunciations: list[Time] = []
         self.out_of_order = 0
         """Alerts that were overtaken."""
         self.skewed = 0
@@ -134,7 +133,7 @@ class AlarmLedger:
         self._resting.pop(key, None)
         self._move(key[0])
 
-    def apply(self, alert: Alert, sequence: int, at_us: int, *, redriven: bool) -> str | None:
+    def apply(self, alert: Alert, sequence: int, at_us: Time, *, redriven: bool) -> str | None:
         """Process one alert; return None if it took effect, else `AGAIN` or `OVERTAKEN`.
 
         Parameters
@@ -142,19 +141,19 @@ class AlarmLedger:
         sequence
             Sequence number of its record.
         at_us
-            Append time of its record [Unix us].
+            Append time of its record.
         redriven
             Whether it was a dead letter before: its offset then says nothing of its order among the alerts of its
             source.
         """
         self.fire(at_us)
-        believed = at_us - _BEHIND_US <= alert.raised_at <= at_us + _AHEAD_US
+        believed = at_us - _BEHIND <= alert.raised_at <= at_us + _AHEAD
         self.skewed += not believed
         alarm = self.get(alert.key) or self._new(alert.key)
         if sequence <= alarm.through:
             return AGAIN
         # A time far ahead must not hide later alerts of the same source.
-        repaired = believed and alarm.source_raised_at > at_us + _AHEAD_US
+        repaired = believed and alarm.source_raised_at > at_us + _AHEAD
         if not repaired and _is_overtaken(alarm, alert, redriven=redriven):
             self.out_of_order += 1
             return OVERTAKEN
@@ -171,7 +170,7 @@ class AlarmLedger:
         self._touch(alarm, at_us)
         return None
 
-    def act(self, action: Action, sequence: int, at_us: int) -> str | None:
+    def act(self, action: Action, sequence: int, at_us: Time) -> str | None:
         """Process an operator's action; return None if it took effect, else the reason."""
         self.fire(at_us)
         alarm = self.get(action.key)
@@ -190,7 +189,7 @@ class AlarmLedger:
         self._touch(alarm, at_us)
         return None
 
-    def fire(self, now_us: int) -> None:
+    def fire(self, now_us: Time) -> None:
         """End the delays and shelvings that are over."""
         while self._due and self._due[0][0] <= now_us:
             at_us, key = heapq.heappop(self._due)
@@ -205,16 +204,16 @@ class AlarmLedger:
                     self._end(alarm)
                 self._touch(alarm, at_us)
             if alarm.shelved_until and alarm.shelved_until <= at_us:
-                alarm.shelved_until = 0
+                alarm.shelved_until = NEVER
                 self._touch(alarm, at_us)
-        if 0 < self._recalled_until < now_us:
+        if NEVER < self._recalled_until < now_us:
             # If the server was killed between two writes, the cause may be stored as cleared while the alarms it
             # suppressed were never annunciated. All records up to the newest stored state have been read again by now.
-            self._recalled_until = 0
+            self._recalled_until = NEVER
             for condition in self._suppression.explained:
                 self._uncover(condition, now_us)
 
-    def take_touched(self, now_us: int) -> list[tuple[AlarmKey, Alarm | None]]:
+    def take_touched(self, now_us: Time) -> list[tuple[AlarmKey, Alarm | None]]:
         """Return the alarms that changed since the last call; None for a forgotten alarm."""
         touched, self._touched = self._touched, {}
         for key in self._overdue(now_us):
@@ -234,13 +233,13 @@ class AlarmLedger:
         """Mark all alarms as changed, forgotten ones too: any of their states may be lost."""
         self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
 
-    def take_occurrences(self) -> list[tuple[AlarmKey, int]]:
-        """Return the new occurrences of alarms since the last call, with their times [Unix us]."""
+    def take_occurrences(self) -> list[tuple[AlarmKey, Time]]:
+        """Return the new occurrences of alarms since the last call, with their times."""
         occurrences, self._occurrences = self._occurrences, []
         return occurrences
 
-    def take_annunciations(self) -> list[int]:
-        """Return the times of annunciations since the last call [Unix us]."""
+    def take_annunciations(self) -> list[Time]:
+        """Return the times of annunciations since the last call."""
         annunciations, self._annunciations = self._annunciations, []
         return annunciations
 
@@ -249,7 +248,7 @@ class AlarmLedger:
         alarm = Alarm(condition=condition, source=source, state=states.NORM, through=0)
         return self.by_condition.setdefault(condition, {}).setdefault(source, alarm)
 
-    def _raise(self, alarm: Alarm, alert: Alert, sequence: int, at_us: int, *, anew: bool) -> None:
+    def _raise(self, alarm: Alarm, alert: Alert, sequence: int, at_us: Time, *, anew: bool) -> None:
         delay = self._condition(alarm).on_delay
         self._forget_actions_before_rest(alarm)
         if alarm.state in states.ACTIVE:
@@ -260,22 +259,22 @@ class AlarmLedger:
         elif not delay:
             self._begin(alarm, states.RAISE, sequence, at_us)
         elif alarm.pending != states.RAISE:
-            alarm.pending, alarm.pending_at = "RAISE", at_us + round(delay * _SECOND_US)
+            alarm.pending, alarm.pending_at = "RAISE", at_us + as_duration(delay)
             alarm.pending_occurrence = sequence
             self._plan(alarm)
         alarm.severity = alert.severity
 
-    def _has_to_ask_again(self, alarm: Alarm, alert: Alert, at_us: int) -> bool:
+    def _has_to_ask_again(self, alarm: Alarm, alert: Alert, at_us: Time) -> bool:
         """Return whether a new alert of an acknowledged alarm is a re-alarm (IEC 62682)."""
         condition, before = self._condition(alarm), alarm.acknowledged_values
-        after_us, growth = round(condition.re_alarm * _SECOND_US), condition.re_alarm_growth
-        is_late = after_us and after_us <= at_us - alarm.acknowledged_at
+        after, growth = as_duration(condition.re_alarm), condition.re_alarm_growth
+        is_late = after and after <= at_us - alarm.acknowledged_at
         has_grown = growth and any(
             value >= growth * before[name] > 0 for name, value in alert.values.items() if name in before
         )
         return alarm.state == states.ACKED and bool(is_late or has_grown)
 
-    def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: int) -> None:
+    def _begin(self, alarm: Alarm, event: str, occurrence: int, at_us: Time) -> None:
         is_open = alarm.state in states.UNACKNOWLEDGED
         _step(alarm, event)
         alarm.occurrence, alarm.raised = occurrence, alarm.raised + 1
@@ -285,11 +284,11 @@ class AlarmLedger:
         elif not is_open:  # otherwise operators still have to acknowledge the earlier annunciation
             alarm.annunciated = False
 
-    def _annunciate(self, alarm: Alarm, at_us: int) -> None:
+    def _annunciate(self, alarm: Alarm, at_us: Time) -> None:
         alarm.annunciated = True
         self._annunciations.append(at_us)
 
-    def _uncover(self, condition: str, at_us: int) -> None:
+    def _uncover(self, condition: str, at_us: Time) -> None:
         """Annunciate alarms that were suppressed since they were raised and have no cause any more."""
         for name in self._suppression.explained.get(condition, ()):
             for alarm in self.by_condition.get(name, {}).values():
@@ -297,14 +296,14 @@ class AlarmLedger:
                     self._annunciate(alarm, at_us)
                     self._touched[alarm.key] = None
 
-    def _clear(self, alarm: Alarm, at_us: int) -> None:
+    def _clear(self, alarm: Alarm, at_us: Time) -> None:
         delay = self._condition(alarm).off_delay
         if alarm.state not in states.ACTIVE:
             alarm.pending = ""  # it was gone before the on-delay had ended
         elif not delay:
             self._end(alarm)
         elif alarm.pending != states.CLEAR:
-            alarm.pending, alarm.pending_at = "CLEAR", at_us + round(delay * _SECOND_US)
+            alarm.pending, alarm.pending_at = "CLEAR", at_us + as_duration(delay)
             self._plan(alarm)
 
     def _end(self, alarm: Alarm) -> None:
@@ -329,7 +328,7 @@ class AlarmLedger:
             heapq.heappush(self._due, (alarm.shelved_until, alarm.key))
         self._rest(alarm)
 
-    def _touch(self, alarm: Alarm, at_us: int) -> None:
+    def _touch(self, alarm: Alarm, at_us: Time) -> None:
         alarm.changed_at = at_us
         self._touched[alarm.key] = None
         self._move(alarm.condition)
@@ -347,18 +346,18 @@ class AlarmLedger:
         if alarm.state == states.NORM and not covered:
             self._resting[alarm.key] = None  # in the order in which they came to rest
 
-    def _overdue(self, now_us: int) -> list[AlarmKey]:
+    def _overdue(self, now_us: Time) -> list[AlarmKey]:
         surplus = len(self._resting) - _MOST_AT_REST
         overdue = []
         for index, key in enumerate(self._resting):
             alarm = self.get(key)
-            if index >= surplus and alarm is not None and alarm.changed_at > now_us - _REST_US:
+            if index >= surplus and alarm is not None and alarm.changed_at > now_us - _REST:
                 break
             overdue.append(key)
         return overdue
 
 
-def take(action: Action, alarm: Alarm, at_us: int) -> None:
+def take(action: Action, alarm: Alarm, at_us: Time) -> None:
     """Apply a possible action to an alarm."""
     match action.action:
         case "ACKNOWLEDGE":
@@ -369,7 +368,7 @@ def take(action: Action, alarm: Alarm, at_us: int) -> None:
         case "SHELVE":
             alarm.shelved_until = action.until
         case "UNSHELVE":
-            alarm.shelved_until = 0
+            alarm.shelved_until = NEVER
         case "REMOVE_FROM_SERVICE":
             alarm.out_of_service = True
         case "RETURN_TO_SERVICE":

@@ -16,7 +16,7 @@ import msgspec
 
 from facade import alarm_states as states
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import NEVER, SECOND, Clock, as_duration, as_seconds
 from facade.errors import BusError, CommandRefused
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.ledger import take
@@ -29,8 +29,8 @@ from facade.runtime.replay import why_refused
 
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 """Most entries in an answer, and its approximate size."""
-_ON_THE_WAY_US = 5_000_000
-"""Longest time that an action counts as under way to the log [us]."""
+_ON_THE_WAY = 5 * SECOND
+"""Longest time that an action counts as under way to the log."""
 _FAILED, _NOT_ALLOWED = "API_CommandFailed", "API_CommandNotAllowed"
 
 
@@ -142,7 +142,7 @@ class OperatorApi:
         """Return the alarm of an action as it will be after all actions under way."""
         for id, other in list(self._on_the_way.items()):
             # A log that was created again, or a suspended server, must not refuse actions for ever.
-            if self.flow.has_read(id) or other.time < action.time - _ON_THE_WAY_US:
+            if self.flow.has_read(id) or other.time < action.time - _ON_THE_WAY:
                 self._on_the_way.pop(id, None)
         alarm = self.flow.ledger.get(action.key)
         if alarm is not None:
@@ -197,7 +197,7 @@ class OperatorApi:
 
     def refresh(self) -> str:
         """Request events about all alarms that are not at rest; return the id in their marks."""
-        id = f"{self._clock.now():.6f}-{secrets.token_hex(3)}"
+        id = f"{as_seconds(self._clock.now_us()):.6f}-{secrets.token_hex(3)}"
         if not self.flow.refresh(id):
             raise CommandRefused(_NOT_ALLOWED, "other clients wait for a refresh; try again in a second", _REFRESH)
         return id
@@ -219,23 +219,23 @@ class OperatorApi:
         return request
 
     def _action(self, kind: ActionKind, request: Request, origin: str, client: str) -> Action:
-        now = self._clock.now()
+        now, longest = self._clock.now_us(), as_seconds(LONGEST_SHELVING)
         duration = request.duration or 0.0
-        if kind == "SHELVE" and not 0 < duration <= LONGEST_SHELVING:
-            what = f"duration: expected more than 0 and at most {LONGEST_SHELVING:.0f} s, got {duration}"
+        if kind == "SHELVE" and not 0 < duration <= longest:
+            what = f"duration: expected more than 0 and at most {longest:.0f} s, got {duration}"
             raise CommandRefused(_FAILED, what, origin)
         return Action(
-            id=f"{now:.6f}-{secrets.token_hex(4)}",
+            id=f"{as_seconds(now):.6f}-{secrets.token_hex(4)}",
             action=kind,
             condition=request.condition,
             source=request.source if request.source is not None else self._only_source(request.condition, origin),
             operator=request.operator,
             comment=request.comment,
-            time=round(now * 1e6),
+            time=now,
             origin=self._origin,
             client=client[:200],
             occurrence=request.occurrence or 0,
-            until=round((now + duration) * 1e6) if kind == "SHELVE" else 0,
+            until=now + as_duration(duration) if kind == "SHELVE" else NEVER,
         )
 
     def _only_source(self, condition: str, origin: str) -> str:

@@ -1,12 +1,11 @@
 """Reasons to refuse an operator's action, as a function of the present alarm."""
 
-from datetime import UTC, datetime
-
 from facade import alarm_states as states
+from facade.clock import DAY, Time, as_seconds, utc_seconds
 from facade.flows.alerts.messages import Action, Alarm
 
-LONGEST_SHELVING = 7 * 86400.0
-"""Longest shelving [s]."""
+LONGEST_SHELVING = 7 * DAY
+"""Longest shelving."""
 
 
 _PAST = {
@@ -18,7 +17,7 @@ _PAST = {
 }
 
 
-def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
+def refusal(action: Action, alarm: Alarm | None, now_us: Time) -> str:
     """Return the reason why an action is not possible now; empty: it is.
 
     Parameters
@@ -28,8 +27,8 @@ def refusal(action: Action, alarm: Alarm | None, now_us: int) -> str:
     """
     name = f"{action.condition} of {action.source}"
     if action.action == "SHELVE":
-        if not now_us < action.until <= now_us + round(LONGEST_SHELVING * 1e6):
-            return f"until: expected an end within {LONGEST_SHELVING:.0f} s from now, got {action.until} us"
+        if not now_us < action.until <= now_us + LONGEST_SHELVING:
+            return f"until: expected an end within {as_seconds(LONGEST_SHELVING):.0f} s from now, got {action.until} us"
         return ""
     if action.action == "REMOVE_FROM_SERVICE":
         if alarm is not None and alarm.out_of_service:
@@ -56,5 +55,4 @@ def _who(alarm: Alarm, kind: str) -> str:
     before = next((one for one in reversed(alarm.actions) if one.action == kind), None)
     if before is None:
         return ""
-    when = datetime.fromtimestamp(before.time / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"; {before.operator} {_PAST[kind]} it at {when}"
+    return f"; {before.operator} {_PAST[kind]} it at {utc_seconds(before.time)}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from facade import alarm_states as states
 from facade.bus.port import QueueingWriter, Record
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Duration, Time, as_seconds
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
@@ -28,7 +28,7 @@ _BY_TIME = 10**9
 """No smaller than the numbers of sources that count from 1; far below the time of any start [us]."""
 _LOOKS = 3
 """Consecutive comparisons that must find a change: at a start, half of everything is missing."""
-_QUIET = messages.MOST_MISSING / 1e6 + 0.1
+_QUIET = as_seconds(Duration(messages.MOST_MISSING)) + 0.1
 """Time before the first look [s]. Numbers count on from the time of the start [us], so the numbers of two runs of a
 server differ by more than the largest gap reported as lost alerts."""
 _MOST, _MOST_NAMED = 32, 8
@@ -55,7 +55,7 @@ class ReportedBefore(Flow):
         self.active: dict[AlarmKey, Alarm] = {}
         self.alarms: dict[AlarmKey, Alarm] = {}
         """Alarms that are not at rest."""
-        self.raised: dict[AlarmKey, int] = {}
+        self.raised: dict[AlarmKey, Time] = {}
         """Time at which each remembered alarm was last raised, by its source [Unix us]."""
         self.sequences: dict[str, int] = {}
         """The newest number of each source."""
@@ -93,7 +93,7 @@ def _reported_before(server: Server) -> ReportedBefore:
     if (before := server.find(ReportedBefore)) is None:
         # Alerts of an earlier run may be missing in the states. Each run counts on from the time of its start, so that
         # no two alerts have the same number.
-        before = server.share(ReportedBefore, lambda: ReportedBefore(round(server.clock.now() * 1e6)))
+        before = server.share(ReportedBefore, lambda: ReportedBefore(server.clock.now_us()))
         server.flows.append(before)
     return before
 
@@ -106,7 +106,7 @@ class AlarmsHealth(HealthSource):
     def __init__(self, server: Server) -> None:
         self._before = _reported_before(server)
 
-    def issues(self, now: float) -> Sequence[HealthIssue]:
+    def issues(self, now: Time) -> Sequence[HealthIssue]:
         """Return none: SdpAlerts tells of its alarms by its own health."""
         return ()
 
@@ -140,7 +140,7 @@ class OwnAlerts:
     Parameters
     ----------
     find
-        Returns the faults at a time [Unix s]; None while they are unknown.
+        Returns the faults at a time; None while they are unknown.
     mine
         Whether an alarm may come from `find`.
     judges
@@ -181,9 +181,9 @@ class OwnAlerts:
         self._mark = self._failed = 0
         self._looks: Counter[AlarmKey] = Counter()
         """Consecutive comparisons that found a change against the delivered alerts."""
-        self._began: dict[AlarmKey, int] = {}
+        self._began: dict[AlarmKey, Time] = {}
         """Time of the first report of each fault [Unix us], so that a repetition is no second occurrence."""
-        self._delivered: dict[AlarmKey, int] = {}
+        self._delivered: dict[AlarmKey, Time] = {}
         """Begin of the newest occurrence that is surely on the bus [Unix us]."""
         self._cleared: dict[AlarmKey, int] = {}
         """Number of the last CLEARED alert of each."""
@@ -197,7 +197,7 @@ class OwnAlerts:
         if self._sent and not self._settle():
             return
         self._take_over()
-        now = self._clock.now()
+        now = self._clock.now_us()
         found = self._find(now)
         if found is None:
             self._looks.clear()  # comparisons before and after are not consecutive
@@ -208,14 +208,14 @@ class OwnAlerts:
             self._looks = Counter({key: self._looks[key] + 1 for key in news})
             self._began = {key: at for key, at in self._began.items() if key in found}
             self._told_at = {key: at for key, at in self._told_at.items() if key in found}
-            self._tell(found, round(now * 1e6))
+            self._tell(found, now)
 
     def end(self) -> None:
         """Leave everything as it is: the next start continues."""
 
-    def has_reported(self, key: AlarmKey, began: int) -> bool:
-        """Return whether an occurrence of an alarm that began at a time [Unix us], or a later one, is on the bus."""
-        return max(self._delivered.get(key, 0), self._before.raised.get(key, 0)) >= began
+    def has_reported(self, key: AlarmKey, began: Time) -> bool:
+        """Return whether an occurrence of an alarm that began at a time, or a later one, is on the bus."""
+        return max(self._delivered.get(key, NEVER), self._before.raised.get(key, NEVER)) >= began
 
     def _take_over(self) -> None:
         """Adopt alerts of an earlier run of this server, and own ones without a known delivery.
@@ -276,15 +276,15 @@ class OwnAlerts:
         fault, told = found.get(key), self._told.get(key)
         return fault is None or told is None or fault.severity != told.severity
 
-    def _tell(self, found: AlarmFaults, now_us: int) -> None:
+    def _tell(self, found: AlarmFaults, now_us: Time) -> None:
         self._failed = self._writer.failures(messages.ALERTS)
         for key, fault in found.items():
             before = self._told.get(key)
             if before is None and self._looks[key] >= _LOOKS:
                 began = self._began.setdefault(key, now_us) if fault.began is None else fault.began
                 self._send(key, "ACTIVE", fault, began)
-            elif before is not None and (fault.began or 0) > before.raised_at:
-                self._send(key, "ACTIVE", fault, fault.began or 0)
+            elif before is not None and (fault.began or NEVER) > before.raised_at:
+                self._send(key, "ACTIVE", fault, fault.began or NEVER)
             elif before is not None and before.severity != fault.severity and self._looks[key] >= _LOOKS:
                 self._send(key, "ACTIVE", fault, before.raised_at)
         for key, before in self._told.items():
@@ -304,7 +304,7 @@ class OwnAlerts:
             if at <= before and found[key].text[:_LONGEST] != self._told[key].text
         ]
 
-    def _send(self, key: AlarmKey, state: str, fault: Fault, raised_at: int) -> None:
+    def _send(self, key: AlarmKey, state: str, fault: Fault, raised_at: Time) -> None:
         alert = Alert(
             condition=key[0],
             source=key[1],

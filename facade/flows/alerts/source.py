@@ -10,7 +10,7 @@ from typing import Literal
 from facade import tracing
 from facade.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
 from facade.bus.port import Record, Writer
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, Time
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, alert_record, decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent
@@ -64,7 +64,7 @@ class AlertSource(OwnBus):
         self._timeout, self._packets = timeout, packets
         self._lock = threading.Lock()
         self._sequence = 0
-        self._active: dict[str, tuple[int, Severity]] = {}
+        self._active: dict[str, tuple[Time, Severity]] = {}
         """Begin [Unix us] and severity, by condition."""
 
     def raise_alert(
@@ -104,7 +104,7 @@ class AlertSource(OwnBus):
             The bus has not confirmed the alert. Call again: an alert that comes twice does no harm.
         """
         with self._lock:
-            now_us = round(self._clock.now() * 1e6)
+            now_us = self._clock.now_us()
             since = self._active[condition][0] if condition in self._active else now_us
             alert = self._alert(condition, severity, "ACTIVE", text, since, values)
             record = self._record(alert, with_attachments)
@@ -137,7 +137,7 @@ class AlertSource(OwnBus):
             The bus has not confirmed the alert. Call again.
         """
         with self._lock:
-            now_us = round(self._clock.now() * 1e6)
+            now_us = self._clock.now_us()
             since, severity = self._active.get(condition, (now_us, "INFO"))
             alert = self._alert(condition, severity, "CLEARED", text, since, values)
             self._send(alert, self._record(alert, ()))
@@ -150,7 +150,7 @@ class AlertSource(OwnBus):
         severity: Severity,
         state: Literal["ACTIVE", "CLEARED"],
         text: str,
-        since: int,
+        since: Time,
         values: Mapping[str, float] | None,
     ) -> Alert:
         return Alert(

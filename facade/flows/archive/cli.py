@@ -13,9 +13,9 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from facade.bus.kafka.bus import KafkaBus
-from facade.clock import Clock, SystemClock, utc_seconds, utc_text
+from facade.clock import NEVER, SECOND, Clock, SystemClock, Time, as_duration, utc_seconds, utc_text
 from facade.config import load_settings, without_secrets
-from facade.console import ERR, OUT, SINCE, moment, table, wide
+from facade.console import ERR, OUT, SINCE, table, wide
 from facade.durations import parse_duration, parse_time
 from facade.errors import ConfigError, writing
 from facade.files import write_whole
@@ -175,7 +175,7 @@ def report(
     """
     span, clock = choose_night(night, begin, end), SystemClock()
     made = read_night(open_store(place), load(), span, load_settings().rack_size, _progress(clock))
-    page = render(made, without_secrets(place), round(clock.now() * 1e6))
+    page = render(made, without_secrets(place), clock.now_us())
     file = output or Path(
         f"night-{night}.html" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}.html"
     )
@@ -198,7 +198,7 @@ def _progress(clock: Clock) -> Callable[[str, int, int], None]:
     """Return a function that prints the progress of a report on standard error, at intervals."""
     told = clock.monotonic()
 
-    def tell(topic: str, records: int, at_us: int) -> None:
+    def tell(topic: str, records: int, at_us: Time) -> None:
         nonlocal told
         if clock.monotonic() - told >= _PATIENCE:
             told = clock.monotonic()
@@ -244,9 +244,9 @@ def history(
     if at:
         _print_all(archive.at(parse_time(at, "--at")), as_csv=as_csv)
         return
-    until = parse_time(end, "--to") if end else round(SystemClock().now() * 1e6)
-    back = round(parse_duration(since or SINCE, "--since") * 1e6)
-    first = parse_time(begin, "--from") if begin else max(until - back, 0)
+    until = parse_time(end, "--to") if end else SystemClock().now_us()
+    back = as_duration(parse_duration(since or SINCE, "--since"))
+    first = parse_time(begin, "--from") if begin else max(until - back, NEVER)
     if first >= until:
         raise ConfigError(f"expected --from before --to, got {utc_text(first)} and {utc_text(until)}")
     series = archive.read(attribute, first, until)
@@ -261,7 +261,7 @@ def history(
     else:
         _print_series(series)
     if series.last + SILENT_US < min(until, archive.extent()[1]):
-        ERR.print(f"note: not recorded after {utc_seconds(series.last / 1e6)}", markup=False)
+        ERR.print(f"note: not recorded after {utc_seconds(series.last)}", markup=False)
     if series.unreadable:
         ERR.print(f"note: {series.unreadable:,} records are no messages of the history", markup=False)
 
@@ -288,15 +288,16 @@ def _print_all(points: dict[str, Point], *, as_csv: bool) -> None:
     _echo(lines)
 
 
-def _moment(time_us: int) -> str:
+def _moment(time_us: Time) -> str:
     """Return the time of a value: there may be many in a second."""
-    return f"{moment(time_us // 10**6)}.{time_us // 1000 % 1000:03}"
+    return utc_text(time_us)[:23].replace("T", " ")
 
 
 def _cells(point: Point) -> tuple[Any, ...]:
     recorded, one = point
     times = (
-        datetime.fromtimestamp(time // 10**6, UTC).replace(microsecond=time % 10**6) for time in (one.time, recorded)
+        datetime.fromtimestamp(time // SECOND, UTC).replace(microsecond=int(time % SECOND))
+        for time in (one.time, recorded)
     )
     return (*(time.isoformat() for time in times), printable(_text(one.value)), one.quality, "gap" if one.gap else "")
 

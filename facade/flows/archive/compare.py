@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.clock import utc_text
+from facade.clock import NEVER, Time, as_duration, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError, FacadeError
 from facade.flows.archive.files import HOUR_US
@@ -111,7 +111,7 @@ class ArchiveComparison:
     """Number of undecodable records in each archive."""
 
 
-def compare(a: Store, b: Store, icd: Icd, begin_us: int = 0, end_us: int = _LATEST) -> ArchiveComparison:
+def compare(a: Store, b: Store, icd: Icd, begin_us: Time = NEVER, end_us: Time = _LATEST) -> ArchiveComparison:
     """Compare the derived results of a time [Unix us].
 
     A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared in
@@ -201,10 +201,10 @@ def _text(value: Any) -> str:
 class _Side:
     """The results of one archive."""
 
-    def __init__(self, store: Store, icd: Icd, begin_us: int, end_us: int) -> None:
+    def __init__(self, store: Store, icd: Icd, begin_us: Time, end_us: Time) -> None:
         self._store, self._icd, self._begin, self._end = store, icd, begin_us, end_us
         self._topics = topics(store)
-        self.is_whole = begin_us <= 0 and end_us >= _LATEST
+        self.is_whole = begin_us <= NEVER and end_us >= _LATEST
         self.undecoded = 0
 
     def has(self, topic: str) -> bool:
@@ -236,7 +236,7 @@ class _Side:
                         for node in rows.group.tolist()
                     ]
                     self._spool(
-                        spool, stream, round(window.length * 1e6) * _TOGETHER, replace(rows, group=np.array(codes))
+                        spool, stream, as_duration(window.length) * _TOGETHER, replace(rows, group=np.array(codes))
                     )
         spool.flush()
         return spool
@@ -307,7 +307,7 @@ class _Side:
 
     def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
         # A result about a time is written then or later, in a replay on another day; a state may be of any age.
-        begin = 0 if topic == _ALARMS else max(self._begin - HOUR_US, 0)
+        begin = NEVER if topic == _ALARMS else max(self._begin - HOUR_US, NEVER)
         require_disjoint(self._store, topic, begin, _LATEST)
         for record in read_records(self._store, topic, begin, _LATEST):
             item = decoder.decode_one(record.value)
@@ -398,7 +398,7 @@ def _merged(spool: _Spool, stream: str, part: int) -> Mapping[str, Values]:
 
 
 def _when(part: int, window: int) -> str:
-    return "late records" if part == _OF_LATE else f"window {utc_text(window)}"
+    return "late records" if part == _OF_LATE else f"window {utc_text(Time(window))}"
 
 
 def _statistics(one: Partial) -> Iterator[tuple[str, Any]]:

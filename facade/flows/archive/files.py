@@ -35,6 +35,7 @@ import pyarrow.parquet as pq
 
 from facade.bus.offsets import CountedOffsets, LogCut, Overlap
 from facade.bus.port import PartitionColumns, TopicPartition
+from facade.clock import HOUR, NEVER, Duration, Time, to_ms
 from facade.errors import FacadeError
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -44,7 +45,7 @@ VERSION = 1
 BY_KEY = frozenset({"history"})
 _SORTED_GROUP = 2000
 """Rows of a row group of such a file."""
-HOUR_US = 3_600_000_000
+HOUR_US = HOUR
 _LAST_HOUR = int(datetime(9999, 12, 31, 23, tzinfo=UTC).timestamp()) // 3600
 _ENTRY = b"sdp.archive"
 _END = b"PAR1"
@@ -120,11 +121,11 @@ class _Version(msgspec.Struct):
 
 def hours_of(times_ms: Sequence[int]) -> npt.NDArray[np.int64]:
     """Return the hours of times [Unix ms]; see `hour_of`."""
-    return np.clip(np.array(times_ms, np.int64) // (HOUR_US // 1000), 0, _LAST_HOUR)
+    return np.clip(np.array(times_ms, np.int64) // to_ms(NEVER + HOUR_US), 0, _LAST_HOUR)
 
 
-def hour_of(at_us: int) -> int:
-    """Return the hour of a time [Unix us] since the Unix epoch, limited to the range of names."""
+def hour_of(at_us: Time) -> int:
+    """Return the hour of a time since the Unix epoch, limited to the range of names."""
     return min(max(at_us // HOUR_US, 0), _LAST_HOUR)
 
 
@@ -337,9 +338,9 @@ def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
             pool.shutdown(cancel_futures=True)
 
 
-def missing(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[str]:
+def missing(store: Store, topic: str, begin_us: Time, end_us: Time) -> Iterator[str]:
     """Return the records of a time that are not in the files of a topic, by names and footers."""
-    begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1))
+    begin, end = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - Duration(1)))
     for (_, partition), files in by_partition(store.names(topic)).items():
         hours, number = [*map(hour_in, files)], _number_in(files[0])
         since = next((at for at, hour in enumerate(hours) if hour >= begin), len(hours))

@@ -1,9 +1,8 @@
 """The device of an archive worker: fresh reports of the worker, and orders to a replay."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time, as_duration, utc_seconds
 from facade.durations import parse_time
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.archive.recording import record
@@ -29,7 +28,7 @@ class ArchiveStates(DeviceStates):
 
     topic = REPORTS
 
-    def readings(self, now: float, topic: str = REPORTS) -> Iterator[DeviceReading]:
+    def readings(self, now: Time, topic: str = REPORTS) -> Iterator[DeviceReading]:
         """Return nothing."""
         return iter(())
 
@@ -43,19 +42,18 @@ class ArchiveView(NewestView):
         super().__init__(device, server, states.topic)
         self._states = states
 
-    def _look(self, now: float) -> dict[str, Value]:
+    def _look(self, now: Time) -> dict[str, Value]:
         return {}
 
-    def _judge(self, now: float) -> tuple[str, list[str]]:
+    def _judge(self, now: Time) -> tuple[str, list[str]]:
         told = self._states.get(self._device, _ALWAYS)
         if told is None:
             return "ALARM", ["No worker has reported yet."]
         if self._is_stale(told.appended_us, now):
-            at = datetime.fromtimestamp(told.appended_us / 1e6, UTC).isoformat(timespec="seconds")
-            return "ALARM", [f"The worker has not reported since {at}."]
+            return "ALARM", [f"The worker has not reported since {utc_seconds(told.appended_us)}."]
         return "ON", []
 
-    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+    def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         yield from super()._show(values, now, is_known=is_known)
         for name, attribute in self._attributes.items():
             told = self._states.get(self._device, name)
@@ -63,8 +61,8 @@ class ArchiveView(NewestView):
                 is_stale = attribute.stale_after is None and self._is_stale(told.appended_us, now)
                 yield name, Reading(told.value, told.time, Quality.INVALID if is_stale else Quality.VALID)
 
-    def _is_stale(self, appended_us: int, now: float) -> bool:
-        return now - appended_us / 1e6 > self._class.stale_after
+    def _is_stale(self, appended_us: Time, now: Time) -> bool:
+        return now - appended_us > as_duration(self._class.stale_after)
 
 
 class ReplayControl:
@@ -80,14 +78,14 @@ class ReplayControl:
         if not 0 < seconds <= LONGEST_STEP:
             raise CommandRefused(_FAILED, f"expected 1 to {LONGEST_STEP} s, got {seconds}", where)
         try:
-            to = 0 if time is None else parse_time(time, "argument")
+            to = NEVER if time is None else parse_time(time, "argument")
         except ConfigError as error:
             raise CommandRefused(_FAILED, str(error), where) from error
         if not isinstance(clock, ReplayClock):
             why = "expected a deployment that shows a replay, got one whose setting replay is not true"
             raise CommandRefused(_NOT_ALLOWED, why, where)
         actions: dict[str, ReplayOrderAction] = {"Pause": "PAUSE", "Resume": "RESUME", "Step": "STEP", "Seek": "SEEK"}
-        today, origin = clock.today.now(), self._server.instance
+        today, origin = clock.today.now_us(), self._server.instance
         order = make_order(actions[command], origin, now=today, seconds=float(seconds), to=to)
         if why := why_not(order, clock.position):
             raise CommandRefused(_NOT_ALLOWED, why, where)

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from facade.clock import utc_text
+from facade.clock import MINUTE, Duration, Time, as_duration, from_ms, to_ms, utc_text
 from facade.errors import ConfigError, writing
 from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, hour_in, no_archive, read_entry
 from facade.flows.archive.reading import Taken, around, bounds, opened
@@ -39,9 +39,9 @@ from facade.instances import pattern_of
 from facade.messages import History
 from facade.printable import printable
 
-SILENT_US = round(1.5 * REPEAT * 1e6)
+SILENT_US = as_duration(1.5 * REPEAT)
 """Time without a record after which an attribute counts as not recorded [us]."""
-_DISORDER_US = 60_000_000
+_DISORDER_US = MINUTE
 """Largest step back of the times in a partition: the clocks of brokers differ [us]."""
 _COLUMNS = ["offset", "timestamp", "key", "value"]
 _READERS, _TOGETHER = 4, 16
@@ -121,11 +121,11 @@ class HistoryArchive:
         self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
         self._span = lru_cache(_MOST_SPANS)(self._read_span)
 
-    def extent(self) -> tuple[int, int]:
-        """Return the times of the first and the last record [Unix us]."""
+    def extent(self) -> tuple[Time, Time]:
+        """Return the times of the first and the last record."""
         return self._extent(self._partitions())
 
-    def read(self, name: str, begin: int, end: int) -> Series:
+    def read(self, name: str, begin: Time, end: Time) -> Series:
         """Return the history of an attribute in [begin, end) [Unix us]."""
         partitions = self._partitions()
         self._require(partitions, begin, end)
@@ -134,11 +134,11 @@ class HistoryArchive:
             raise ArchiveError(self._nothing(partitions, name, begin, end))
         return found
 
-    def find(self, name: str, begin: int, end: int) -> Series:
+    def find(self, name: str, begin: Time, end: Time) -> Series:
         """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
         return self._find(self._partitions(), name, begin, end)
 
-    def _find(self, partitions: list[list[str]], name: str, begin: int, end: int) -> Series:
+    def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
         key = name.encode()
         with ThreadPoolExecutor(_READERS) as pool:
             files = [*chain.from_iterable(self._of_time(partitions, begin - SILENT_US, end))]
@@ -157,28 +157,28 @@ class HistoryArchive:
         series.unreadable = int(np.count_nonzero((begin <= unreadable) & (unreadable < end)))
         return series
 
-    def at(self, time: int) -> dict[str, Point]:
+    def at(self, time: Time) -> dict[str, Point]:
         """Return the values of all attributes at a time [Unix us], by name."""
         partitions = self._partitions()
-        self._require(partitions, time, time + 1)
+        self._require(partitions, time, time + Duration(1))
         return self._at(partitions, time)
 
-    def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
+    def _at(self, partitions: list[list[str]], time: Time) -> dict[str, Point]:
         found: dict[bytes, tuple[int, History]] = {}
-        begin, end = (time - SILENT_US) // 1000, time // 1000
+        begin, end = to_ms(time - SILENT_US), to_ms(time)
         files = chain.from_iterable(self._of_time(partitions, time - SILENT_US, time))
         for name in sorted(files, key=lambda name: self._span(name)[1], reverse=True):
             for _, key, at, one in zip(*self._newest_rows(name, begin, end, found), strict=True):
                 found.update({key: (at, one)} if one is not None else self._readable(name, key, begin, end))
-        named = sorted((key.decode(errors="replace"), at * 1000, one) for key, (at, one) in found.items())
+        named = sorted((key.decode(errors="replace"), from_ms(at), one) for key, (at, one) in found.items())
         return {name: (at, one) for name, at, one in named}
 
     def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
         """Return the newest readable record of a key, if there is one."""
         _, rows = self._rows_of(name, key)
-        is_of_time = (begin * 1000 <= rows.times) & (rows.times <= end * 1000)
+        is_of_time = (from_ms(begin) <= rows.times) & (rows.times <= from_ms(end))
         found = np.flatnonzero(is_of_time & rows.is_readable)
-        return {key: (int(rows.times[found[-1]]) // 1000, rows.messages[found[-1]])} if len(found) else {}
+        return {key: (to_ms(Time(rows.times[found[-1]])), rows.messages[found[-1]])} if len(found) else {}
 
     # Files
 
@@ -192,26 +192,26 @@ class HistoryArchive:
             raise ArchiveError(f"{what}: set SDP_HISTORY=true for the device servers, and archive the topic")
         return found
 
-    def _extent(self, partitions: list[list[str]]) -> tuple[int, int]:
+    def _extent(self, partitions: list[list[str]]) -> tuple[Time, Time]:
         hours = {name: hour_in(name) for files in partitions for name in files}
         first, last = min(hours.values()), max(hours.values())
         spans = [self._span(name) for name, hour in hours.items() if hour in (first, last)]
-        return min(begin for begin, _ in spans) * 1000, max(end for _, end in spans) * 1000
+        return from_ms(min(begin for begin, _ in spans)), from_ms(max(end for _, end in spans))
 
-    def _of_time(self, partitions: list[list[str]], begin: int, end: int) -> Iterator[list[str]]:
+    def _of_time(self, partitions: list[list[str]], begin: Time, end: Time) -> Iterator[list[str]]:
         """Return the files of each partition with records of a time [Unix us]."""
         begin, end = begin - _DISORDER_US, end + _DISORDER_US
         for files in partitions:
             spans = ((name, self._span(name)) for name in around(files, begin, end))
-            yield [name for name, (first, last) in spans if last >= begin // 1000 and first <= end // 1000]
+            yield [name for name, (first, last) in spans if last >= to_ms(begin) and first <= to_ms(end)]
 
-    def _require(self, partitions: list[list[str]], begin: int, end: int) -> None:
+    def _require(self, partitions: list[list[str]], begin: Time, end: Time) -> None:
         first, last = self._extent(partitions)
         if end <= first or begin > last + SILENT_US:
-            asked = utc_text(begin) if end == begin + 1 else f"{utc_text(begin)} to {utc_text(end)}"
+            asked = utc_text(begin) if end == begin + Duration(1) else f"{utc_text(begin)} to {utc_text(end)}"
             raise ArchiveError(f"expected a time from {utc_text(first)} to {utc_text(last)}, got {asked}")
 
-    def _nothing(self, partitions: list[list[str]], name: str, begin: int, end: int) -> str:
+    def _nothing(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> str:
         names = self._at(partitions, min(end, self._extent(partitions)[1]))
         lowered = {one.lower(): one for one in names}
         near = [one for one in lowered if one.endswith(f"/{name.lower()}")][:_MOST_NAMES]
@@ -349,7 +349,7 @@ def unit_in(icd: Icd, name: str) -> str:
     return next(iter(units), "")
 
 
-def draw(file: Path, name: str, unit: str, series: Series, begin: int, end: int) -> None:
+def draw(file: Path, name: str, unit: str, series: Series, begin: Time, end: Time) -> None:
     """Draw an attribute from `begin` to `end` [Unix us] to a file."""
     try:
         from matplotlib.figure import Figure  # takes a second to load
@@ -376,7 +376,7 @@ def draw(file: Path, name: str, unit: str, series: Series, begin: int, end: int)
         raise ConfigError(f"{file}: expected a file .svg, .png or .pdf") from error
 
 
-def sketch(name: str, unit: str, series: Series, begin: int, end: int, width: int) -> str:
+def sketch(name: str, unit: str, series: Series, begin: Time, end: Time, width: int) -> str:
     """Return a drawing of an attribute for a terminal of some columns."""
     try:
         from plotille import Figure

@@ -46,7 +46,7 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import Record
-from facade.clock import utc_text
+from facade.clock import MINUTE, NOTHING, SECOND, Duration, Time, as_duration, utc_text
 from facade.codec.batches import BatchReader, Joined, Refused, is_batch
 from facade.codec.columns import ColumnDecoder, number_fields
 from facade.codec.decode import BatchDecoder
@@ -115,12 +115,11 @@ _CONNECTIONS: Final = ("CONNECTED", "DISCONNECTED", "ENDED")
 _NO_UNIT: Final[Mapping[str, Any]] = {}
 _QUALITY: Final = (np.uint8, {"labels": QUALITIES})
 _CONNECTION: Final = (np.uint8, {"labels": _CONNECTIONS})
-_MICRO = 1_000_000
 _RECORDS, _BYTES = 5000, 8_000_000
 """Records decoded at once, and their size [bytes]."""
 _PENDING, _OVERHEAD = 32_000_000, 500
 """Size of the records with rows in memory, and the overhead of each [bytes]."""
-_DELAY_US = 60 * _MICRO
+_DELAY_US = MINUTE
 """Time after a window in which its partials are searched, beside the interface's limits."""
 
 ExportProgress = Callable[[str, float], None]
@@ -208,7 +207,7 @@ class TopicWriter:
         return self._entry.get(legal(name)) or child(self._entry, name, "NXcollection")
 
     def _chunks(
-        self, topic: str, account: TopicAccount, before_us: int = 0, after_us: int = 0
+        self, topic: str, account: TopicAccount, before_us: Duration = NOTHING, after_us: Duration = NOTHING
     ) -> Iterator[list[Record]]:
         """Return the records of a topic in chunks; records before and after the time are not counted."""
         begin, end, size = self._begin - before_us, self._end + after_us, 0
@@ -238,7 +237,7 @@ class TopicWriter:
         units = {one.name: str(properties(schema)[one.name].get("x-unit", "")) for one in number_fields(schema)}
         events: EventGroup | None = None
         for records in self._chunks(topic, account):
-            for _, some in groupby(records, lambda one: one.timestamp_us // _MICRO):
+            for _, some in groupby(records, lambda one: one.timestamp_us // SECOND):
                 for columns in _pulses(list(some), decoder, reader, account):
                     times = columns[window.time]
                     if not len(times):
@@ -263,9 +262,9 @@ class TopicWriter:
         entry = self._icd.topics[topic]
         kinds = [one for one in _SUMMARIES if _name(one) in (entry.message, *entry.also)]
         decoder = BatchDecoder[Any](*kinds)
-        before = max(round(one.ahead * _MICRO) for one in windowed.values())
+        before = max(as_duration(one.ahead) for one in windowed.values())
         after = max(
-            (round((one.length + one.lateness) * _MICRO) for name, one in windowed.items() if made[name].rows),
+            (as_duration(one.length + one.lateness) for name, one in windowed.items() if made[name].rows),
             default=0,
         )
         for records in self._chunks(topic, account, before + _DELAY_US, after + _DELAY_US):
@@ -307,7 +306,7 @@ class TopicWriter:
             child(self._group(topic), "windows", "NXcollection"),
             self._begin,
             self._end,
-            round(window.length * _MICRO),
+            as_duration(window.length),
             units={first_name(name, part): str(part.get("x-unit", "")) for name, part in known.items()},
             averaged={first_name(name, part) for name, part in known.items() if kind(part) == "number"},
             noun=window.group or "group",
@@ -430,7 +429,7 @@ def _joined(reader: BatchReader, batches: list[Any], account: TopicAccount) -> d
 
 
 def _rule(window: Window) -> Rule:
-    return Rule(*(round(time * _MICRO) for time in (window.length, window.disorder, window.ahead)))
+    return Rule(*(as_duration(time) for time in (window.length, window.disorder, window.ahead)))
 
 
 def _column(part: Mapping[str, Any], is_required: bool) -> tuple[Any, Mapping[str, Any]]:
@@ -491,8 +490,8 @@ def export(
     store: Store,
     icd: Icd,
     path: Path,
-    begin_us: int,
-    end_us: int,
+    begin_us: Time,
+    end_us: Time,
     *,
     eb: str = "",
     replace: bool = False,

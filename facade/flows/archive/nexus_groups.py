@@ -22,6 +22,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
+from facade.clock import Duration, Time, as_seconds
 from facade.codec.arrays import Array
 from facade.icd.units import udunits
 from facade.printable import printable
@@ -43,9 +44,9 @@ MOST_EVENTS: Final = 250_000
 _MOST_PULSES = 1000
 
 
-def iso(time_us: int) -> str:
-    """Return a time [Unix us] in NeXus's form."""
-    return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="microseconds")
+def iso(time_us: Time) -> str:
+    """Return a time in NeXus's form."""
+    return (_EPOCH + timedelta(microseconds=int(time_us))).isoformat(timespec="microseconds")
 
 
 def text(found: str) -> str:
@@ -145,7 +146,7 @@ class Log:
     def __init__(
         self,
         group: Any,
-        origin_us: int,
+        origin_us: Time,
         title: str,
         columns: Mapping[str, tuple[Any, Mapping[str, Any]]],
         *,
@@ -159,7 +160,7 @@ class Log:
         self._rows: list[tuple[Any, ...]] = []
         group["description"] = text(title)
 
-    def add(self, time_us: int, value: Any, *columns: Any) -> None:
+    def add(self, time_us: Time, value: Any, *columns: Any) -> None:
         """Add a row; the columns are in their order."""
         if self.shape is None and isinstance(value, str):
             if len(self._labels) < _MOST_LABELS:
@@ -173,7 +174,7 @@ class Log:
             return
         times, values, *columns = zip(*self._rows, strict=True)
         self._rows.clear()
-        seconds = (np.array(times, np.int64) - self._origin) / 1e6
+        seconds = as_seconds(np.array(times, np.int64) - self._origin)
         append(self._group, "time", seconds, units="s", start=iso(self._origin))
         if self.shape is None:
             append(self._group, "value", np.array(values, np.int64), units="")
@@ -200,7 +201,7 @@ class EventGroup:
     A pulse is a number of consecutive notifications. Indices have 64 bits.
     """
 
-    def __init__(self, group: Any, origin_us: int, units: Mapping[str, str]) -> None:
+    def __init__(self, group: Any, origin_us: Time, units: Mapping[str, str]) -> None:
         self._group, self._origin, self._units = group, origin_us, units
         self._pulses: list[tuple[Array, Array, Mapping[str, Array]]] = []
 
@@ -258,9 +259,9 @@ class WindowGrid:
     def __init__(
         self,
         parent: Any,
-        begin_us: int,
-        end_us: int,
-        length_us: int,
+        begin_us: Time,
+        end_us: Time,
+        length_us: Duration,
         *,
         units: Mapping[str, str],
         averaged: set[str],
@@ -380,7 +381,7 @@ class WindowGrid:
             dataset.resize(self._width, 1)
         return dataset
 
-    def finish(self, title: str, read_to_us: int, rule: Rule) -> None:
+    def finish(self, title: str, read_to_us: Time, rule: Rule) -> None:
         """Write the rest, the axes and the qualities.
 
         A window is VALID if the partitions were read up to its closing, CHANGING if not, and
@@ -393,7 +394,7 @@ class WindowGrid:
         if not logs:
             return
         begins = self._first + np.arange(self.rows, dtype=np.int64) * self._length
-        times = (begins - self._origin) / 1e6
+        times = as_seconds(begins - self._origin)
         append(logs[0], "time", times, units="s", start=iso(self._origin))
         quality = self._dataset_of_quality(logs[0])
         for number in sorted(self._written):

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from facade.bus.port import Headers, PartitionColumns, Record
+from facade.clock import NEVER, Duration, Time, from_ms
 from facade.durations import parse_time
 from facade.flows.archive.files import (
     BY_KEY,
@@ -47,8 +48,8 @@ def topics(store: Store) -> list[str]:
     return sorted({topic for topic, _ in by_partition(store.names())})
 
 
-def extent(store: Store) -> tuple[int, int] | None:
-    """Return the begin of the first hour with a file, and the end of the last one [Unix us]; None: no files."""
+def extent(store: Store) -> tuple[Time, Time] | None:
+    """Return the begin of the first hour with a file, and the end of the last one; None: no files."""
     hours = sorted(hour_in(name) for name in store.names() if parse_name(name))
     if not hours:
         return None
@@ -68,21 +69,21 @@ def entry_of(store: Store, name: str) -> ArchiveEntry:
         return read_entry(file.metadata)
 
 
-def newest_time(store: Store) -> int:
-    """Return Kafka's time of the newest record [Unix us]; 0: there is none.
+def newest_time(store: Store) -> Time:
+    """Return Kafka's time of the newest record; 0: there is none.
 
     The first record of a file of the newest hour is of this hour, so one of these files has the newest record. It may
     be any of them, as the clock of a broker may have gone back.
     """
-    names, newest = [name for name in store.names() if parse_name(name)], 0
+    names, newest = [name for name in store.names() if parse_name(name)], NEVER
     hour = max(map(hour_in, names), default="")
     for name in (one for one in names if hour_in(one) == hour):
         with opened(store, name) as file:
-            newest = max(newest, *(times[1] * 1000 for times in bounds(file, "timestamp") if times), 0)
+            newest = max(newest, *(from_ms(times[1]) for times in bounds(file, "timestamp") if times), NEVER)
     return newest
 
 
-def require_disjoint(store: Store, topic: str, begin_us: int, end_us: int) -> None:
+def require_disjoint(store: Store, topic: str, begin_us: Time, end_us: Time) -> None:
     """Make sure that no record of a topic is in two files, as happens if two archives share a folder.
 
     The files from the hour before a time to the hour after it are checked.
@@ -120,9 +121,9 @@ class Taken:
             ranges.append((entry.first, entry.next))
 
 
-def around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
+def around(names: Sequence[str], begin_us: Time, end_us: Time) -> list[str]:
     """Return the files of a partition that may have records of a time, and those of the hour after it."""
-    first, last = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us - 1 + HOUR_US))
+    first, last = hour_text(hour_of(begin_us)), hour_text(hour_of(end_us + HOUR_US - Duration(1)))
     found: list[str] = []
     behind = ""
     """The earliest hour of the later files."""
@@ -134,8 +135,8 @@ def around(names: Sequence[str], begin_us: int, end_us: int) -> list[str]:
     return found[::-1]
 
 
-def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterator[Record]:
-    """Return the records of a topic with Kafka's time in [begin, end) [Unix us], in bounded memory.
+def read_records(store: Store, topic: str, begin_us: Time, end_us: Time) -> Iterator[Record]:
+    """Return the records of a topic with Kafka's time in [begin, end) in bounded memory.
 
     Records of a partition come in the order of the log, and partitions are merged by timestamp.
     """
@@ -146,7 +147,7 @@ def read_records(store: Store, topic: str, begin_us: int, end_us: int) -> Iterat
     return heapq.merge(*partitions, key=lambda record: record.timestamp_us)
 
 
-def read_partitions(store: Store, topic: str, begin_us: int, end_us: int) -> list[Iterator[PartitionColumns]]:
+def read_partitions(store: Store, topic: str, begin_us: Time, end_us: Time) -> list[Iterator[PartitionColumns]]:
     """Return the records of each partition of a topic, in the order of the log; see `read_records`."""
     partitions = by_partition(store.names(topic)).values()
     return [read_columns(store, topic, around(files, begin_us, end_us), begin_us, end_us) for files in partitions]
@@ -181,9 +182,9 @@ def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
 
 
 def read_columns(
-    store: Store, topic: str, names: Collection[str], begin_us: int = 0, end_us: int = _LATEST
+    store: Store, topic: str, names: Collection[str], begin_us: Time = NEVER, end_us: Time = _LATEST
 ) -> Iterator[PartitionColumns]:
-    """Return the records of some files of a partition with a timestamp in [begin, end) [Unix us].
+    """Return the records of some files of a partition with a timestamp in [begin, end).
 
     A record that is in several files, as of two archives in one folder, comes once.
     """
@@ -194,7 +195,7 @@ def read_columns(
             groups = [
                 group
                 for group, times in enumerate(bounds(file, "timestamp"))
-                if times is None or (times[0] * 1000 < end_us and times[1] * 1000 >= begin_us)
+                if times is None or (from_ms(times[0]) < end_us and from_ms(times[1]) >= begin_us)
             ]
             if not groups:
                 continue
@@ -212,11 +213,11 @@ def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Rec
 
 
 def _columns(
-    batch: pa.RecordBatch, topic: str, begin_us: int, end_us: int, log: str, taken: Taken
+    batch: pa.RecordBatch, topic: str, begin_us: Time, end_us: Time, log: str, taken: Taken
 ) -> PartitionColumns | None:
     """Return the rows of a time, but those whose offsets are in an earlier file."""
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    chosen = (times >= -(-begin_us // 1000)) & (times < -(-end_us // 1000))
+    chosen = (times >= -(-int(begin_us) // 1000)) & (times < -(-int(end_us) // 1000))
     chosen &= taken.is_new(log, batch.column("offset").to_numpy())
     if not chosen.all():
         batch, times = batch.filter(pa.array(chosen)), times[chosen]

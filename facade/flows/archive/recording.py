@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from facade.bus.port import QueueingWriter, Record
-from facade.clock import Clock
+from facade.clock import NEVER, Clock
 from facade.messages import History
 from facade.reading import Reading, Value
 from facade.runtime.columns import ReadingColumn
@@ -71,7 +71,7 @@ class HistoryRecorder:
 
     def put(self, device: str, attribute: str, reading: Reading) -> None:
         """Write a pushed value."""
-        time = max(round(reading.time * 1e6), 0)
+        time = max(reading.time, NEVER)
         quality: Any = reading.quality.value
         value = _in_json(reading.value)
         message = History(device=device, attribute=attribute, value=value, quality=quality, time=time)

@@ -34,7 +34,7 @@ from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import differences
 from facade.bus.offsets import Extent
 from facade.bus.port import PartitionColumns
-from facade.clock import Clock, utc_text
+from facade.clock import NEVER, Clock, Duration, Time, as_duration, as_seconds, from_ms, utc_text
 from facade.errors import BusError, ConfigError
 from facade.flows.archive.files import HOUR_US, no_archive
 from facade.flows.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
@@ -53,7 +53,7 @@ _LOOK = 1000
 """Records between two checks of the clock and of failures."""
 _TURN = 0.02
 """Longest wait before the next check of orders [s]."""
-_RESOLUTION_US: Final = 1000
+_RESOLUTION: Final = Duration(1000)
 """Resolution of Kafka's time [us]."""
 _TELL = 0.1
 """Time between two positions [s]."""
@@ -87,12 +87,12 @@ class ReplayPlan:
     inputs: tuple[str, ...]
     topics: Mapping[str, Topic]
     """All topics of the deployment, by name."""
-    begin_us: int
-    end_us: int
+    begin_us: Time
+    end_us: Time
 
 
 def plan_replay(
-    store: Store, icd: Icd, begin_us: int, end_us: int, *, prefix: str, only: Collection[str] = ()
+    store: Store, icd: Icd, begin_us: Time, end_us: Time, *, prefix: str, only: Collection[str] = ()
 ) -> ReplayPlan:
     """Return the plan of a replay into a deployment with a prefix; `only`: these topics."""
     has = extent(store)
@@ -129,7 +129,7 @@ def plan_replay(
     for name in inputs(icd):
         topics[name] = replace(topics[name], partitions=max(topics[name].partitions, partitions.get(name, 0)))
     if end_us > has[1] - HOUR_US:  # otherwise it is before the newest hour, whose files would all be opened
-        end_us = min(end_us, newest_time(store) + _RESOLUTION_US)
+        end_us = min(end_us, newest_time(store) + _RESOLUTION)
     return ReplayPlan(inputs=chosen, topics=topics, begin_us=begin_us, end_us=end_us)
 
 
@@ -168,39 +168,38 @@ class Course:
         Speed relative to the clock; infinite: as fast as the workers allow.
     """
 
-    def __init__(self, clock: Clock, begin_us: int, end_us: int, speed: float) -> None:
+    def __init__(self, clock: Clock, begin_us: Time, end_us: Time, speed: float) -> None:
         self._clock, self._end_us, self._speed = clock, end_us, speed
         self.reached_us = begin_us
-        """All records before this time are written [Unix us]."""
+        """All records before this time are written."""
         self._state: ReplayPositionState = "PLAYING"
         self._order = self._refused = ""
         self._go(end_us)
 
-    def _go(self, goal_us: int, *, at_once: bool = False, then: ReplayPositionState = "PLAYING") -> None:
+    def _go(self, goal_us: Time, *, at_once: bool = False, then: ReplayPositionState = "PLAYING") -> None:
         self._goal_us, self._at_once, self._then = goal_us, at_once, then
         self._from = self._clock.monotonic(), self.reached_us
 
     @property
-    def limit_us(self) -> int:
-        """Return the time up to which records may be written now [Unix us]."""
+    def limit_us(self) -> Time:
+        """Return the time up to which records may be written now."""
         if self._state == PAUSED and not self._at_once:
             return self.reached_us
         if self._at_once or math.isinf(self._speed):
             return self._goal_us
         since, from_us = self._from
-        # To the nanosecond: after a wait by the clock a rounding error must not exclude the record.
-        return min(from_us + math.floor((self._clock.monotonic() - since) * 1e6 * self._speed + 1e-3), self._goal_us)
+        return min(from_us + as_duration((self._clock.monotonic() - since) * self._speed), self._goal_us)
 
-    def wait_for(self, time_us: int) -> float:
-        """Return the longest wait for a time [Unix us] to come [s]; orders may come earlier."""
+    def wait_for(self, time_us: Time) -> float:
+        """Return the longest wait for a time to come [s]; orders may come earlier."""
         if self._state == PAUSED or math.isinf(self._speed):
             return _TURN
         since, from_us = self._from
-        due = since + (time_us - from_us) / 1e6 / self._speed
+        due = since + as_seconds(time_us - from_us) / self._speed
         return min(max(due - self._clock.monotonic(), 1e-6), _TURN)
 
-    def reach(self, time_us: int) -> None:
-        """Note that all records before a time are written [Unix us]."""
+    def reach(self, time_us: Time) -> None:
+        """Note that all records before a time are written."""
         self.reached_us = max(self.reached_us, time_us)
         if self.reached_us >= self._goal_us < self._end_us:
             self._state = self._then
@@ -215,14 +214,14 @@ class Course:
             self._go(order.to, at_once=True, then=self._state)
         elif order.action == "STEP":
             self._state = "PLAYING"
-            self._go(min(self.reached_us + round(order.seconds * 1e6), self._end_us - 1), then="PAUSED")
+            self._go(min(self.reached_us + as_duration(order.seconds), self._end_us - Duration(1)), then="PAUSED")
         else:
             self._state = "PAUSED" if order.action == "PAUSE" else "PLAYING"
             self._go(self._end_us)
 
     def end(self) -> None:
         """Note that all records are written. The time of a replay is never ahead of the clock, which readers check."""
-        now_us = round(self._clock.now() * 1e6)
+        now_us = self._clock.now_us()
         self.reached_us, self._state = max(self.reached_us, min(self._end_us, now_us)), "ENDED"
 
     def position(self) -> ReplayPosition:
@@ -255,7 +254,7 @@ def play(
     BusError
         A record was not confirmed by the brokers.
     """
-    count = counted = newest_us = 0
+    count, counted, newest_us = 0, 0, NEVER
     look_at = _LOOK
     reported, tell_at = clock.monotonic(), -math.inf
     course: Course | None = None
@@ -282,7 +281,7 @@ def play(
             reported, counted = now, count
 
     for run in _runs(store, plan.inputs, plan.begin_us, plan.end_us):
-        times, begin = [time * 1000 for time in run.timestamps], 0
+        times, begin = [*map(from_ms, run.timestamps)], 0
         if course is None:
             course = Course(clock, times[0], plan.end_us, speed)
             look(course)
@@ -316,7 +315,7 @@ def _unconfirmed(failed: int) -> BusError:
     )
 
 
-def _runs(store: Store, topics: Collection[str], begin_us: int, end_us: int) -> Iterator[PartitionColumns]:
+def _runs(store: Store, topics: Collection[str], begin_us: Time, end_us: Time) -> Iterator[PartitionColumns]:
     """Return the inputs among the records of some topics in the order of time, with runs for each partition."""
     sources = [_inputs(found, topics) for name in topics for found in read_partitions(store, name, begin_us, end_us)]
     heads = [

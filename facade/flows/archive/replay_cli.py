@@ -12,7 +12,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.kafka.topics import create_topics
 from facade.bus.port import BusHealth
-from facade.clock import SystemClock
+from facade.clock import SystemClock, Time
 from facade.config import load_client_settings
 from facade.console import ERR, OUT, moment, table, wide
 from facade.durations import parse_duration, parse_time
@@ -60,8 +60,8 @@ def replay(
     create_topics(connection, dict(plan.topics), replicas=settings.topic_replicas)
     writer = KafkaStreamWriter(connection, health=BusHealth(), client="archive-replay", patience=PATIENCE)
 
-    def report(time_us: int, records: int, rate: float) -> None:
-        ERR.print(f"{moment(time_us / 1e6)}  {records:,} records  {rate:,.0f}/s", markup=False)
+    def report(time_us: Time, records: int, rate: float) -> None:
+        ERR.print(f"{moment(time_us)}  {records:,} records  {rate:,.0f}/s", markup=False)
 
     steering = ReplayTopic(KafkaBus(connection, client="archive-replay-position"))
     count = play(store, plan, writer, clock, speed=fast, report=report, steering=steering)
@@ -117,7 +117,7 @@ def control(
     settings, clock = load_client_settings(), SystemClock()
     bus = KafkaBus(Connection(settings, clock=clock), client="archive-replay-control")
     action: Any = order.upper()
-    given = make_order(action, "sdp-facade archive replay-control", now=clock.now(), **more)
+    given = make_order(action, "sdp-facade archive replay-control", now=clock.now_us(), **more)
     if why := why_not(given, newest_position(bus)):
         raise ConfigError(f"SDP_TOPIC_PREFIX={settings.prefix}: {why}")
     bus.writer().send_durably(replay_record(given), _ANSWER)
@@ -128,7 +128,7 @@ def control(
         clock.sleep(0.1)
     if position.refused:
         raise ConfigError(position.refused)
-    OUT.print(f"{moment(position.time / 1e6)}  {position.state.lower()}", markup=False)
+    OUT.print(f"{moment(position.time)}  {position.state.lower()}", markup=False)
 
 
 def _speed(text: str) -> float:

@@ -143,6 +143,6 @@ class ArchiveReporter:
         if value == before and now - at < each:
             return
         self._told[name] = value, now
-        time = round(self._clock.now() * 1e6)
+        time = self._clock.now_us()
         message = StateMessage(device=self._device, attribute=name, value=value, time=time, origin=self._origin)
         self._send(state_record(message, REPORTS))

@@ -41,7 +41,7 @@ from msgspec.structs import replace
 
 from facade.bus.offsets import POSITIONS, id_of, is_log_of, position_record
 from facade.bus.port import Record, TopicPartition
-from facade.clock import Clock
+from facade.clock import NEVER, SECOND, Clock, Time, as_duration
 from facade.errors import ConfigError
 from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, read_entry, verify
 from facade.flows.archive.reading import opened, read_files, topics
@@ -263,7 +263,7 @@ def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, delet
         return
     if run:
         yield PlacedRecords(Kind.PLAIN, run)
-    time = run[-1].timestamp_us if run else 0
+    time = run[-1].timestamp_us if run else NEVER
 
     def fillers(count: int) -> list[Record]:
         return [_filler(place, at + number, time) for number in range(count)]
@@ -281,15 +281,15 @@ def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, delet
         gap, at = gap - count, at + count
 
 
-def _filler(place: TopicPartition, offset: int, time: int) -> Record:
+def _filler(place: TopicPartition, offset: int, time: Time) -> Record:
     return Record(topic=place[0], key=FILLER, value=None, partition=place[1], offset=offset, timestamp_us=time)
 
 
 # Selection of records
 
 
-def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: int) -> Iterator[Record]:
-    """Return the records of a partition that Kafka would still have at a time [Unix us]."""
+def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: Time) -> Iterator[Record]:
+    """Return the records of a partition that Kafka would still have at a time."""
     topic, kept = plan.topics[place[0]], plan.partitions[place]
 
     def read() -> Iterator[Record]:
@@ -298,11 +298,11 @@ def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: i
     if topic.cleanup == "compact":
         newest = {record.key: record.offset for record in read()}
         return (record for record in read() if newest[record.key] == record.offset)
-    oldest = -1 if topic.retention is None else now_us - round(topic.retention * 1e6)
+    oldest = NEVER - SECOND if topic.retention is None else now_us - as_duration(topic.retention)
     return _since(read(), oldest)
 
 
-def _since(records: Iterator[Record], oldest_us: int) -> Iterator[Record]:
+def _since(records: Iterator[Record], oldest_us: Time) -> Iterator[Record]:
     """Leave out records before the first one that is not older."""
     for record in records:
         if record.timestamp_us >= oldest_us:
@@ -425,7 +425,7 @@ def restore(
         A file cannot be read any more, or a log must be filled up too far.
     """
     done = Restored()
-    now_us = round(clock.now() * 1e6)
+    now_us = clock.now_us()
     told = clock.monotonic()
     ways = {Kind.PLAIN: writer.write, Kind.COMMITTED: writer.commit, Kind.ABORTED: writer.abort}
 
@@ -483,7 +483,7 @@ def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
     else:
         done.records += len(step.records)
         times = [one.timestamp_us for one in step.records]
-        done.newest[place[0]] = max(done.newest.get(place[0], 0), *times)
+        done.newest[place[0]] = max(done.newest.get(place[0], NEVER), *times)
     is_first = done.ends.get(place, 0) == done.begins.get(place, 0)
     done.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
     if is_filled and is_first and step.kind is Kind.PLAIN:

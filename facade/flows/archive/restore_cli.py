@@ -91,7 +91,7 @@ def restore_topics(
         f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
         f" {settings.prefix!r}, each at its offset; {done.fillers:,} fillers stand for offsets without a record.",
         "Of each topic, what the brokers took after its newest record here is lost:",
-        *(f"  {moment(at / 1e6)}  {topic}" for at, topic in newest),
+        *(f"  {moment(at)}  {topic}" for at, topic in newest),
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
         *anew,
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
@@ -99,7 +99,7 @@ def restore_topics(
     for line in lines:
         OUT.print(line, markup=False)
     until = f"the topics were filled from {store}, each up to its newest record there"
-    until += "".join(f"; the earliest of these is of {utc_seconds(at / 1e6)}, on {topic}" for at, topic in newest[:1])
+    until += "".join(f"; the earliest of these is of {utc_seconds(at)}, on {topic}" for at, topic in newest[:1])
     writer = KafkaWriter(connection, health=BusHealth(), client="archive-restore-alerts")
     _tell(open_alerts("archive/restore", writer, clock), until, clock)
 

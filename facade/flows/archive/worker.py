@@ -25,7 +25,6 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 
 import numpy as np
@@ -33,7 +32,7 @@ import pyarrow as pa
 
 from facade.bus.offsets import PartitionFacts, WorkerPosition, begin
 from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time, as_duration, as_seconds, from_ms, utc_seconds
 from facade.config import without_secrets
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
@@ -92,8 +91,8 @@ class _Place:
     next: int
     number: int
     """Number of its next file."""
-    since_us: int = 0
-    """Unread records are not older [Unix us]; 0: unknown."""
+    since_us: Time = NEVER
+    """Unread records are not older; 0: unknown."""
 
 
 _MOST_BATCHES = 64
@@ -111,7 +110,7 @@ class _File:
     hour: int
     began: float
     """Monotonic time of the first record [s]."""
-    since_us: int
+    since_us: Time
     """Kafka's time of the first record."""
     next: int = 0
     """Offset after its last record."""
@@ -275,7 +274,7 @@ class ArchiveWorker:
                 self._close(place)
                 file = None
             if file is None:
-                since_us, hour = columns.timestamps[begin] * 1000, int(hours[begin])
+                since_us, hour = from_ms(columns.timestamps[begin]), int(hours[begin])
                 file = self._open[place] = _File(place, at.number, at.log, at.next, hour, now, since_us)
                 at.number += 1
             before = int(sizes[begin - 1]) if begin else 0
@@ -285,7 +284,7 @@ class ArchiveWorker:
             if len(file.batches) >= _MOST_BATCHES:
                 file.batches = pa.Table.from_batches(file.batches).combine_chunks().to_batches()
             file.size += int(sizes[end - 1]) - before
-            at.next, at.since_us, begin = columns.offsets[end - 1] + 1, columns.timestamps[end - 1] * 1000, end
+            at.next, at.since_us, begin = columns.offsets[end - 1] + 1, from_ms(columns.timestamps[end - 1]), end
             file.next = at.next
         self.accounts[columns.topic].uncommitted += count
 
@@ -331,7 +330,7 @@ class ArchiveWorker:
     def _remove_expired(self) -> None:
         if self._clock.monotonic() >= self._look_at:
             self._look_at = self._clock.monotonic() + _REMOVE_EACH
-            now_us = round(self._clock.now() * 1e6)
+            now_us = self._clock.now_us()
             self._expired = _expired(self._store, self._keep, now_us)
         try:
             for name in islice(self._expired, _REMOVE):
@@ -347,10 +346,10 @@ class ArchiveWorker:
         if self._reporter is None or self._clock.monotonic() < self._report_at:
             return
         self._report_at = self._clock.monotonic() + REPORT_EACH
-        now, oldest = self._clock.now(), self._oldest_us()
+        now, oldest = self._clock.now_us(), self._oldest_us()
         self._reporter.tell(
             ArchiveFigures(
-                behind=None if oldest is None else max(now - oldest / 1e6, 0.0),
+                behind=None if oldest is None else max(as_seconds(now - oldest), 0.0),
                 written=self._bytes,
                 newest=self._newest_file,
                 errors=self._errors,
@@ -363,14 +362,13 @@ class ArchiveWorker:
     def _note(self, error: Exception) -> None:
         self._errors += 1
         self._failing = printable(without_secrets(f"{error}"))[:_LONGEST]
-        at = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="seconds")
-        self._last_error = f"{at} {self._failing}"
+        self._last_error = f"{utc_seconds(self._clock.now_us())} {self._failing}"
 
-    def _oldest_us(self) -> float | None:
-        """Return the time of the oldest record that is in no file [Unix us], perhaps now; None: unknown."""
+    def _oldest_us(self) -> Time | None:
+        """Return the time of the oldest record that is in no file, perhaps now; None: unknown."""
         if self._reader is None:
             return None
-        oldest = now_us = round(self._clock.now() * 1e6)
+        oldest = now_us = self._clock.now_us()
         waiting = {file.place: file.since_us for file in (*self._open.values(), *reversed(self._due))}
         behind = {topic: self._reader.behind(topic) for topic in self._shapes}
         for (topic, partition), place in self._places.items():
@@ -404,11 +402,11 @@ def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, flo
     return (dict.fromkeys(topics, default) if default else {}) | found
 
 
-def _expired(store: Store, keep: Mapping[str, float], now_us: int) -> Iterator[str]:
+def _expired(store: Store, keep: Mapping[str, float], now_us: Time) -> Iterator[str]:
     """Return the names of the files to remove, in order. The store is asked during the iteration."""
     latest = hour_text(hour_of(now_us) + 1)
     for topic, age in keep.items():
-        hour = hour_text(hour_of(now_us - round(age * 1e6)))
+        hour = hour_text(hour_of(now_us - as_duration(age)))
         for files in by_partition(store.names(topic)).values():
             due: list[str] = []
             for name in files[:-1]:

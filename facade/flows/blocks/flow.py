@@ -7,11 +7,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import NamedTuple
 
 from facade.bus.port import Record
+from facade.clock import Time, utc_text
 from facade.flows.blocks.source import BLOCKS, ENDED, FAILED, RUNNING, STARTING, STATES, WAITING, read_block
 from facade.instances import devices_of, number_of
 from facade.messages import ProcessingBlock
@@ -165,12 +165,12 @@ class BlocksView:
         self._device, self._blocks, self._known = device, blocks, known
         self._version = -1
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return all attributes after a change of a block."""
         blocks = self._blocks
         if blocks.version == self._version or not self._known():
             return
-        time = now if blocks.newest is None else blocks.newest.time / 1e6
+        time = now if blocks.newest is None else blocks.newest.time
         for name, value in values([blocks]).items():
             yield self._device, name, Reading(value, time)
         self._version = blocks.version
@@ -196,7 +196,7 @@ def as_dict(block: ProcessingBlock) -> dict[str, object]:
         "subarray": block.subarray,
         "kind": block.kind,
         "state": block.state,
-        "time": datetime.fromtimestamp(block.time / 1e6, UTC).isoformat(timespec="milliseconds"),
+        "time": utc_text(block.time),
     }
     more = ("progress", "script", "dependencies", "resources", "text", "source")
     return found | {name: value for name in more if (value := getattr(block, name)) not in (None, "", [], {})}
@@ -233,7 +233,7 @@ class BlocksHealth(HealthSource):
         flow = self._server.find(BlocksFlow)
         return flow.subarrays if flow is not None and self._server.has_read(flow.topic) else {}
 
-    def issues(self, now: float) -> Iterator[HealthIssue]:
+    def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return the subarrays with failed blocks in their last execution block."""
         for number, blocks in self._subarrays().items():
             if failures := blocks.failures():

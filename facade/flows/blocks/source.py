@@ -99,8 +99,8 @@ class BlockSource(OwnBus):
         BusError
             The bus has not confirmed the record. Call again.
         """
-        now_us = round(self._clock.now() * 1e6)
-        self._sequence = max(self._sequence + 1, now_us)
+        now_us = self._clock.now_us()
+        self._sequence = max(self._sequence + 1, int(now_us))
         block = ProcessingBlock(
             pb_id=pb_id,
             eb_id=eb_id,

@@ -109,7 +109,7 @@ class OrderAdmission:
             return Suppressed("other-device")
         if order.id in self._commands or order.id in self._ended or order.id in self._waiting:
             return Suppressed("repeated")
-        if self._now_us() > order.not_after:
+        if self.clock.now_us() > order.not_after:
             return Suppressed("late")
         if len(self._waiting) >= _MOST_WAITING:
             return Suppressed("too-many")
@@ -122,7 +122,7 @@ class OrderAdmission:
         self._waiting.pop(command.id, None)
         known = self._definition(command)
         matters = command.parent or (known is not None and known.orders)
-        if matters and command.id not in self._ended and command.ceiling > self._now_us():
+        if matters and command.id not in self._ended and command.ceiling > self.clock.now_us():
             _keep(self._commands, command.id, msgspec.structs.replace(command, argument=None))
 
     def note_ack(self, ack: AckMessage) -> bool:
@@ -144,7 +144,7 @@ class OrderAdmission:
             return
         now = self.clock.monotonic()
         for id, one in list(self._waiting.items()):
-            if self._now_us() > one.order.not_after:
+            if self.clock.now_us() > one.order.not_after:
                 del self._waiting[id]
             elif not (why := self._objection(one.order)):
                 if now - one.written > _AGAIN:
@@ -205,7 +205,7 @@ class OrderAdmission:
             device=order.device,
             command=order.command,
             status="REJECTED",
-            time=self._now_us(),
+            time=self.clock.now_us(),
             origin=self.origin,
             text=f"order not admitted: {why}"[:_LONGEST_TEXT],
         )
@@ -225,9 +225,6 @@ class OrderAdmission:
     def _definition(self, command: CommandMessage) -> CommandDefinition | None:
         known = self.icd.commanded.get(self.classes.get(command.device, ""))
         return None if known is None else next((one for one in known.commands if one.name == command.command), None)
-
-    def _now_us(self) -> int:
-        return round(self.clock.now() * 1e6)
 
 
 def _keep(kept: dict[str, Any], id: str, value: Any) -> None:

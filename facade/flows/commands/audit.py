@@ -18,13 +18,13 @@ def command_entry(record: Record) -> AuditEntry | None:
     if found.parent:
         said = " ".join(filter(None, (f"for {found.parent}", argument)))
         by = f"controller {found.origin}"
-        return AuditEntry(found.issued / 1e6, f"{found.command} ordered", found.device, by, "", said, "order")
+        return AuditEntry(found.issued, f"{found.command} ordered", found.device, by, "", said, "order")
     if not found.approver:
         who = found.client, found.operator
-        return AuditEntry(found.issued / 1e6, found.command, found.device, *who, argument, "command")
+        return AuditEntry(found.issued, found.command, found.device, *who, argument, "command")
     said = " ".join(filter(None, (f"{found.id} of {given_by(found.operator, found.client)}", argument)))
     act, who = f"{found.command} approved", (found.approver_client, found.approver)
-    return AuditEntry(found.issued / 1e6, act, found.device, *who, said, "approval")
+    return AuditEntry(found.issued, act, found.device, *who, said, "approval")
 
 
 def held_entry(record: Record) -> AuditEntry | None:
@@ -33,7 +33,7 @@ def held_entry(record: Record) -> AuditEntry | None:
         if not found.withdrawer:
             return None
         act, who = f"{found.command} withdrawn", (found.withdrawer_client, found.withdrawer)
-        return AuditEntry(found.time / 1e6, act, found.device, *who, found.id, "approval")
+        return AuditEntry(found.time, act, found.device, *who, found.id, "approval")
     entry = command_entry(record)
     return None if entry is None else entry._replace(act=f"{entry.act} held", kind="approval")
 
@@ -44,7 +44,7 @@ def refusal_entry(record: Record) -> AuditEntry | None:
     if isinstance(found, Suppressed | RecordRejected):
         return None
     act = f"{found.command} refused"
-    return AuditEntry(found.time / 1e6, act, found.device, found.client, found.operator, found.text, "refusal")
+    return AuditEntry(found.time, act, found.device, found.client, found.operator, found.text, "refusal")
 
 
 def mode_entry(record: Record) -> AuditEntry | None:
@@ -53,4 +53,4 @@ def mode_entry(record: Record) -> AuditEntry | None:
     if isinstance(found, Suppressed | RecordRejected):
         return None
     act = f"{found.attribute} {found.value}"
-    return AuditEntry(found.time / 1e6, act, found.device, found.client, "", kind="mode")
+    return AuditEntry(found.time, act, found.device, found.client, "", kind="mode")

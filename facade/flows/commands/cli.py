@@ -15,7 +15,7 @@ from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
 from facade.bus.port import Record
-from facade.clock import SystemClock
+from facade.clock import MINUTE, SystemClock, Time, as_duration, as_seconds, as_time
 from facade.config import load_settings
 from facade.console import ERR, OUT, SINCE, AsJson, Since, moment, shortened, wide
 from facade.durations import parse_duration
@@ -29,8 +29,8 @@ from facade.numbers import LARGEST
 from facade.printable import printable
 
 _CLASS = "SdpSubarray"
-_AWAY = 60.0
-"""Most difference between the clocks of broker and device server [s]."""
+_AWAY = MINUTE
+"""Most difference between the clocks of broker and device server."""
 _MANY = 20_000
 """Records that take some two seconds to read; from here on progress is shown."""
 _STYLES = {"COMPLETED": "green", "OPEN": "yellow", "ABORTED": "yellow"}
@@ -60,8 +60,8 @@ def list_commands(
     if unknown := [one for one in outcome or () if one not in OUTCOMES]:
         raise ConfigError(f"--outcome: expected one of {', '.join(OUTCOMES)}, got {unknown[0]!r:.100}")
     length = parse_duration(since, "--since")
-    begin = clock.now() - length
-    past = Past(round(begin * 1e6))
+    begin = clock.now_us() - as_duration(length)
+    past = Past(begin)
     connection = Connection(load_settings(), clock=clock)
     _read(connection, HELD_COMMANDS, begin - _AWAY, past.add_held)
     _read(connection, COMMANDS, begin - _AWAY, past.add_command)
@@ -91,9 +91,9 @@ def show(
     Example: sdp-facade commands show 1795167600.123456_000000000042_Configure
     """
     clock, icd = SystemClock(), load()
-    if not 0 < issued(id) <= LARGEST:
+    if not 0 < int(issued(id)) <= LARGEST:
         raise ConfigError(f"ID: expected an id such as 1795167600.123456_000000000042_Configure, got {id!r:.200}")
-    connection, family, at = Connection(load_settings(), clock=clock), CommandFamily(id), issued(id) / 1e6
+    connection, family, at = Connection(load_settings(), clock=clock), CommandFamily(id), issued(id)
     _read(connection, HELD_COMMANDS, at - _AWAY, family.add_held)
     _read(connection, COMMANDS, at - _AWAY, family.add_command)
     family.gather()
@@ -107,9 +107,9 @@ def show(
         _print_one(one, icd)
 
 
-def _read(connection: Connection, topic: str, since: float, take: Callable[[Record], None]) -> None:
-    """Read what stands on a topic since a time [Unix s]."""
-    ranges = find_range(connection, topic, since=max(since, 0.001))
+def _read(connection: Connection, topic: str, since: Time, take: Callable[[Record], None]) -> None:
+    """Read what stands on a topic since a time."""
+    ranges = find_range(connection, topic, since=max(since, Time(1000)))
     count = sum(end - begin for begin, end in ranges.values())
     records: Iterable[Record] = read_range(connection, topic, ranges)
     for record in track(
@@ -127,7 +127,7 @@ def _print_row(one: dict[str, Any], depth: int, argument: str) -> None:
     style = _STYLES.get(one["outcome"], "bold red")
     device = one["device"].partition("/")[2]
     called = "  " * depth + ("└ " if depth else "") + printable(one["command"])
-    head = f"{moment(one['issued'])}  {escape(printable(device)):<12} {escape(called):<20}"
+    head = f"{moment(as_time(one['issued']))}  {escape(printable(device)):<12} {escape(called):<20}"
     OUT.print(f"{head} [{style}]{one['outcome']:<11}[/{style}] {took:>9}")
     who = given_by(one["operator"], one["client"])
     by = f"by {who}" if who else ""
@@ -182,12 +182,12 @@ def _print_one(one: One, icd: Icd) -> None:
         by = f", given by {who}" if who else ""
         if command.approver:
             by += f", approved by {given_by(command.approver, command.approver_client)}"
-        OUT.print(f"{moment(one.given / 1e6)}  issued by {escape(printable(command.origin + by))}")
+        OUT.print(f"{moment(one.given)}  issued by {escape(printable(command.origin + by))}")
         if one.held:
-            OUT.print(f"{moment(command.not_after / 1e6)}  latest time for the approval by a second person")
+            OUT.print(f"{moment(command.not_after)}  latest time for the approval by a second person")
         else:
-            OUT.print(f"{moment(command.not_after / 1e6)}  latest time to begin")
-            OUT.print(f"{moment(command.deadline / 1e6)}  deadline, unless an acknowledgement moves it")
+            OUT.print(f"{moment(command.not_after)}  latest time to begin")
+            OUT.print(f"{moment(command.deadline)}  deadline, unless an acknowledgement moves it")
     ended = False
     for ack, _ in one.acks:
         late = "  [dim]after the outcome, so it changes nothing[/dim]" if ended else ""
@@ -195,7 +195,7 @@ def _print_one(one: One, icd: Icd) -> None:
         remaining = "" if ack.remaining is None else f", {ack.remaining:g} s left"
         said = f": {ack.text}" if ack.text else ""
         who = escape(printable(f"{ack.status}{progress}{remaining} by {ack.origin}{said}"))
-        OUT.print(f"{moment(ack.time / 1e6)}  {(ack.time - one.given) / 1e6:+.3f} s  {who}{late}")
+        OUT.print(f"{moment(ack.time)}  {as_seconds(ack.time - one.given):+.3f} s  {who}{late}")
         ended = ended or ack is outcome
     _print_orders(one)
     if outcome is not None and outcome.result is not None:
@@ -224,7 +224,7 @@ def _order(one: One) -> Text:
     text = f": {one.outcome.text}" if one.outcome and one.outcome.text else ""
     by = f" by {one.outcome.origin}" if one.outcome else ""
     called = escape(printable(f"{command.device} {command.command}"))
-    head = f"{moment(one.given / 1e6)}  {called} [{style}]{word}[/{style}]{took}"
+    head = f"{moment(one.given)}  {called} [{style}]{word}[/{style}]{took}"
     label = f"{head}{escape(printable(by + text))}\n[dim]{escape(printable(one.id))}[/dim]"
     return Text.from_markup(label, emoji=False)
 

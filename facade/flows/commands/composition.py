@@ -6,7 +6,7 @@ from threading import Event
 
 from facade.bus.offsets import Extent
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, Time
 from facade.errors import BusError, ConfigError
 from facade.flows.commands.admission import OrderAdmission
 from facade.flows.commands.arguments import arguments_of
@@ -71,10 +71,10 @@ class CommandsEnd:
     ) -> None:
         self._extents, self._has_read_to, self._clock = extents, has_read_to, clock
         self._is_wanted = False
-        self._answer: tuple[int, Extent] | None = None
-        """The newest answer, and when it was asked for [Unix us]."""
+        self._answer: tuple[Time, Extent] | None = None
+        """The newest answer, and when it was asked for."""
 
-    def has_read(self, time_us: int) -> bool:
+    def has_read(self, time_us: Time) -> bool:
         """Return whether every record on the log at a time has been read; if that is not known, have it asked."""
         if self._answer is not None:
             asked_us, now = self._answer
@@ -95,7 +95,7 @@ class CommandsEnd:
         """Ask once if it is wanted, and wait for the answer."""
         if not self._is_wanted:
             return
-        asked_us = round(self._clock.now() * 1e6)
+        asked_us = self._clock.now_us()
         try:
             found = self._extents([COMMANDS])
             if COMMANDS in found:
@@ -129,7 +129,7 @@ class CommandDeadlines:
         lease: Lease,
         tracker: Tracker,
         caught_up: Callable[[], bool],
-        has_read: Callable[[int], bool],
+        has_read: Callable[[Time], bool],
         clock: Clock,
     ) -> None:
         self._origin, self._post, self._lease, self._tracker = origin, post, lease, tracker
@@ -142,7 +142,7 @@ class CommandDeadlines:
             return  # the outcomes of the night are still to come
         # A server whose own heartbeats do not come back does not read acknowledgements either.
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
-            for ack in self._tracker.due(round(self._clock.now() * 1e6), monotonic, self._origin, self._has_read):
+            for ack in self._tracker.due(self._clock.now_us(), monotonic, self._origin, self._has_read):
                 one = self._tracker.find(ack.id)
                 waits = one is not None and one.status == HELD
                 self._post(unapproved_record(ack) if waits else ack_record(ack))
@@ -233,7 +233,7 @@ def compose(server: Server) -> None:
             server.views.append(subarrays[device])
     if subarrays:
 
-        def find_stuck(now: float) -> dict[FaultKey, Fault] | None:
+        def find_stuck(now: Time) -> dict[FaultKey, Fault] | None:
             if not (server.bus.health.connected and sources.known()):
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
@@ -291,7 +291,7 @@ class CommandsHealth(HealthSource):
         self._components, self._heartbeats = server.share(Components), server.heartbeats()
         self._devices = server.devices_with_commands()
 
-    def issues(self, now: float) -> Iterator[HealthIssue]:
+    def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return silent and surplus controllers, and devices without a controller."""
         for text in rivalries(self._components, now):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from facade import tracing
 from facade.bus.port import Record
 from facade.bus.signatures import UNSIGNED, Signatures
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Duration, Time
 from facade.codec.decode import MessageType
 from facade.codec.plausible import wrong_key
 from facade.flows.commands.messages import (
@@ -58,18 +58,17 @@ class Components:
     """Controllers with heartbeats."""
 
     def __init__(self) -> None:
-        self.newest: dict[str, tuple[HeartbeatMessage, float]] = {}
-        """Last heartbeat of each controller, with its time by the broker's clock [Unix s]."""
+        self.newest: dict[str, tuple[HeartbeatMessage, Time]] = {}
+        """Last heartbeat of each controller, with its time by the broker's clock."""
         self.heard: set[str] = set()
         """All controllers with heartbeats, also those that have ended."""
         self._former: dict[str, str] = {}
         """Incarnation of each controller before the present one."""
-        self._twice: dict[str, float] = {}
-        """Last heartbeat of a controller's former incarnation, while the present one runs [Unix s]."""
+        self._twice: dict[str, Time] = {}
+        """Last heartbeat of a controller's former incarnation, while the present one runs."""
 
-    def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
+    def fold(self, heartbeat: HeartbeatMessage, appended: Time) -> None:
         """Process a heartbeat; after the final one its sender is forgotten."""
-        appended = appended_us / 1e6
         if heartbeat.role != "controller":
             return
         self.heard.add(heartbeat.component)
@@ -79,25 +78,25 @@ class Components:
             self._note_incarnation(heartbeat, appended)
             self.newest[heartbeat.component] = (heartbeat, appended)
 
-    def silent(self, now: float, within: float) -> dict[str, float]:
-        """Return the time of the last heartbeat of each silent controller [Unix s]."""
+    def silent(self, now: Time, within: Duration) -> dict[str, Time]:
+        """Return the time of the last heartbeat of each silent controller."""
         return {name: at for name, (_, at) in self.newest.items() if now - at > within}
 
     def devices(self) -> list[str]:
         """Return the devices whose commands controllers execute."""
         return sorted({device for beat, _ in self.newest.values() for device in beat.devices})
 
-    def duplicate_controllers(self, device: str, now: float, within: float) -> list[str]:
+    def duplicate_controllers(self, device: str, now: Time, within: Duration) -> list[str]:
         """Return the controllers that each execute every command of a device; none: at most one does.
 
         Controllers of one consumer group share the commands; two of one name, or of two groups, do not.
         """
         alive = {n: b for n, (b, at) in self.newest.items() if device in b.devices and now - at <= within}
-        twice = [f"{name} (twice)" for name in alive if now - self._twice.get(name, 0.0) <= within]
+        twice = [f"{name} (twice)" for name in alive if now - self._twice.get(name, NEVER) <= within]
         groups = {beat.group or name for name, beat in alive.items()}
         return twice or (sorted(alive) if len(groups) > 1 else [])
 
-    def _note_incarnation(self, heartbeat: HeartbeatMessage, appended: float) -> None:
+    def _note_incarnation(self, heartbeat: HeartbeatMessage, appended: Time) -> None:
         name = heartbeat.component
         before = self.newest.get(name)
         if before is None or before[0].incarnation == heartbeat.incarnation:
@@ -106,7 +105,7 @@ class Components:
             self._twice[name] = appended  # a replaced incarnation is silent, unless it never ended
         self._former[name] = before[0].incarnation
 
-    def alive_for(self, device: str, now: float, within: float) -> bool:
+    def alive_for(self, device: str, now: Time, within: Duration) -> bool:
         """Return whether any controller that is alive executes the commands of a device."""
         return any(device in beat.devices and now - at <= within for beat, at in self.newest.values())
 

@@ -16,13 +16,12 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Annotated, Any, Protocol
 
 import msgspec
 
 from facade.bus.port import Headers, Record
-from facade.clock import Clock
+from facade.clock import Clock, as_duration, utc_seconds, utc_text
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import INTERVAL, Lease
@@ -255,7 +254,7 @@ class Gateway:
             waits = where in self.approvals if before is None else held is not None
             if waits and before is None:
                 self._require_place(device, name, where)
-                until = message.issued + round(command.approval_within * 1e6)
+                until = message.issued + as_duration(command.approval_within)
                 message = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
                 self.tracker.hold(message)
             elif self.tracker.find(message.id) is None:
@@ -335,7 +334,7 @@ class Gateway:
                 device=device,
                 command=waiting.command,
                 status="ABORTED",
-                time=self._now_us(),
+                time=self.clock.now_us(),
                 origin=self.origin,
                 text=f"withdrawn by {given_by(operator, client)}",
                 withdrawer=operator,
@@ -377,7 +376,7 @@ class Gateway:
         found = self.tracker.find(id)
         if found is None or found.held is None or found.status != HELD or found.device != device:
             raise _not_waiting(id, where)
-        if id in self._sending or self._now_us() > found.held.not_after:
+        if id in self._sending or self.clock.now_us() > found.held.not_after:
             raise _not_waiting(id, where)
         return found, found.held
 
@@ -387,7 +386,7 @@ class Gateway:
         The record may leave at any time until the timeout, and another server may hold the lease by then.
         """
         by = self.clock.monotonic() + min(self.timeout, _LONGEST_SENDING)
-        return self.lease.why_not_held(by, self.clock.now())
+        return self.lease.why_not_held(by, self.clock.now_us())
 
     def _require_place(self, device: str, name: str, where: str) -> None:
         waiting = sum(one.status == HELD for one in self.tracker.pending(device))
@@ -473,7 +472,7 @@ class Gateway:
         if (waits and not before.appended_us) or (before.status == NEW and not before.place):
             if before.id in self._sending:  # its caller may be told that it was never sent
                 raise _unknown(before, "another call is sending it", waits=waits)
-            if self._now_us() < before.not_after:
+            if self.clock.now_us() < before.not_after:
                 return None  # it may never arrive: the same id prevents a second execution
             # A slow bus may have it all the same.
             raise _unknown(before, "it was not seen on the bus yet", waits=waits)
@@ -490,7 +489,7 @@ class Gateway:
         client: str,
         operator: str,
     ) -> CommandMessage:
-        now_us = self._now_us() if before is None else before.issued
+        now_us = self.clock.now_us() if before is None else before.issued
         # Commands are in the order of their issue times, even if the clock is set back.
         issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
         return CommandMessage(
@@ -500,9 +499,9 @@ class Gateway:
             argument=document,
             transaction_id=transaction_id,
             issued=issued,
-            not_after=now_us + round(command.start_within * 1e6),
-            deadline=now_us + round(command.deadline * 1e6),
-            ceiling=now_us + round(command.ceiling * 1e6),
+            not_after=now_us + as_duration(command.start_within),
+            deadline=now_us + as_duration(command.deadline),
+            ceiling=now_us + as_duration(command.ceiling),
             repeatable=command.repeatable,
             origin=self.origin,
             # A repeated call changes neither the issuer nor the approver.
@@ -520,7 +519,7 @@ class Gateway:
             if again or isinstance(error, OutcomeUnknown):
                 # Another life of this server may read it: it waits here as well.
                 raise _unknown(message, str(error), waits=True) from error
-            self.tracker.undelivered(message.id, self._now_us(), str(error))
+            self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
             raise NotSent(f"{message.command} was not sent, and does not wait for a second person: {error}") from error
         _log.info("command held id=%s device=%s", message.id, message.device)
         return message.id
@@ -545,7 +544,7 @@ class Gateway:
                 self.tracker.wait_on(waiting)
                 what = "the approval was not sent, and the command goes on waiting for a second person"
                 raise NotSent(f"{message.command}: {what}: {error}") from error
-            self.tracker.undelivered(message.id, self._now_us(), str(error))
+            self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
             raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
         except OutcomeUnknown as error:
             _log.warning("command unconfirmed %s: %s", tags, error)
@@ -555,11 +554,8 @@ class Gateway:
         return message.id
 
     def _new_transaction_id(self) -> str:
-        day = datetime.fromtimestamp(self.clock.now(), UTC).strftime("%Y%m%d")
+        day = utc_text(self.clock.now_us())[:10].replace("-", "")
         return f"txn-sdp-{day}-{secrets.token_hex(8)}"
-
-    def _now_us(self) -> int:
-        return round(self.clock.now() * 1e6)
 
 
 def _first(waiting: CommandMessage) -> str:
@@ -572,9 +568,8 @@ def _not_waiting(id: str, where: str) -> CommandRefused:
 
 
 def _unknown(command: CommandMessage | Tracked, why: str, *, waits: bool = False) -> OutcomeUnknown:
-    until = datetime.fromtimestamp(command.not_after / 1e6, UTC).isoformat(timespec="seconds")
     limit = "cannot be approved" if waits else "will not begin"
     return OutcomeUnknown(
-        f"{command.command}: outcome unknown: {why}. It {limit} after {until}; ask"
+        f"{command.command}: outcome unknown: {why}. It {limit} after {utc_seconds(command.not_after)}; ask"
         f" GetCommand({command.id!r}), or repeat the call with transaction_id {command.transaction_id}"
     )

@@ -6,6 +6,7 @@ any server takes it. A server trusts its own lease only for the term after *send
 a suspended server refuses before another one can have taken over.
 """
 
+from facade.clock import NEVER, NOTHING, Time, as_duration, as_seconds
 from facade.flows.commands.messages import HeartbeatMessage
 
 TERM = 2.5
@@ -21,8 +22,8 @@ class Lease:
         self._component = component
         self._incarnation = incarnation
         self._term = term
-        self._renewed_us = 0
-        self._sent: dict[int, float] = {}
+        self._renewed_us = NEVER
+        self._sent: dict[Time, float] = {}
         self._good_until = self._held_since = float("-inf")
         self._released = False
         self.holder: str | None = None
@@ -34,12 +35,12 @@ class Lease:
         while len(self._sent) > 100:  # the bus is away; such a late heartbeat proves nothing
             del self._sent[next(iter(self._sent))]
 
-    def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
-        """Process a heartbeat from the log, with the broker's timestamp [Unix us]."""
+    def fold(self, heartbeat: HeartbeatMessage, appended_us: Time) -> None:
+        """Process a heartbeat from the log, with the broker's timestamp."""
         if heartbeat.role != "server" or heartbeat.component != self._component:
             return
         # The broker's clock may have been set back, or another broker's may be behind.
-        lapsed = abs(appended_us - self._renewed_us) > self._term * 1e6
+        lapsed = abs(appended_us - self._renewed_us) > as_duration(self._term)
         if self.holder is None or self.holder == heartbeat.incarnation or lapsed:
             self.holder = None if heartbeat.stopping else heartbeat.incarnation
             self._renewed_us = appended_us
@@ -81,18 +82,18 @@ class Lease:
             )
         return f"another device server of the name {self._component} is alive (incarnation {self.holder})"
 
-    def why_not_held(self, monotonic: float, now: float) -> str:
+    def why_not_held(self, monotonic: float, now: Time) -> str:
         """Return the reason why this incarnation may not command, with the remedy; empty: it may.
 
         Parameters
         ----------
         now
-            Wall-clock time [Unix s].
+            Wall-clock time.
         """
         trouble = self.trouble(monotonic)
         if not trouble or not self.is_another_s:
             return trouble and f"{trouble}; try again, and look at the broker"
-        age = max(now - self._renewed_us / 1e6, 0.0)
+        age = as_seconds(max(now - self._renewed_us, NOTHING))
         return (
             f"{trouble}; it gave a sign of life {age:.1f} s ago: stop it or, if it was killed, try again once it has"
             f" been silent for {self._term:g} s"

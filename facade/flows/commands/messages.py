@@ -10,6 +10,7 @@ import msgspec
 
 from facade import messages
 from facade.bus.port import Headers, Record
+from facade.clock import NEVER, Duration, Time, as_seconds, as_time
 from facade.codec.decode import BatchDecoder
 from facade.messages import ReportedState as ReportedState
 from facade.runtime import heartbeats
@@ -35,29 +36,29 @@ decode_held = BatchDecoder[CommandMessage | AckMessage](CommandMessage, AckMessa
 """A command that waits for a second person, or the outcome of one that was not approved."""
 
 
-def command_id(issued_us: int, number: int, name: str) -> str:
+def command_id(issued: Time, number: int, name: str) -> str:
     """Return an id in SKA's form: time, number, name."""
-    return f"{issued_us / 1e6:.6f}_{number:012d}_{name}"
+    return f"{as_seconds(issued):.6f}_{number:012d}_{name}"
 
 
-def issued(id: str) -> int:
-    """Return the issue time of a command by its id [Unix us]; 0: the id has none."""
+def issued(id: str) -> Time:
+    """Return the issue time of a command by its id; 0: the id has none."""
     try:
-        return round(float(id.partition("_")[0]) * 1e6)
+        return as_time(float(id.partition("_")[0]))
     except (ValueError, OverflowError):
-        return 0
+        return NEVER
 
 
 def order_id(parent: str, device: str, command: str, number: int) -> str:
     """Return the id of the order `number` of its kind; it is the same when its parent is executed again."""
     digest = hashlib.sha256(f"{parent}/{device}/{command}/{number}".encode()).digest()
     # By its id, as the ids of states are compared by the time in them.
-    return command_id(issued(parent) + number, int.from_bytes(digest[:8]) % 10**12, command)
+    return command_id(issued(parent) + Duration(number), int.from_bytes(digest[:8]) % 10**12, command)
 
 
 def is_order_id(id: str, parent: str, device: str, command: str) -> bool:
     """Return whether an id is that of an order: a giver cannot choose it, and so not that of another command."""
-    number = issued(id) - issued(parent)
+    number = int(issued(id) - issued(parent))
     return 1 <= number <= _MOST_ORDERS and id == order_id(parent, device, command, number)
 
 

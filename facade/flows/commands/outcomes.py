@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
+from facade.clock import NEVER, SECOND, Time, as_seconds
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
-
-MICRO = 1_000_000
 
 HELD, NEW, SENT = "HELD", "NEW", "SENT"
 ACCEPTED, IN_PROGRESS = "ACCEPTED", "IN_PROGRESS"
@@ -80,11 +79,10 @@ class Tracked:
     device: str
     command: str
     transaction_id: str = ""
-    issued: int = 0
-    """[Unix us], as all times here."""
-    not_after: int = 0
-    deadline: int = 0
-    ceiling: int = 0
+    issued: Time = NEVER
+    not_after: Time = NEVER
+    deadline: Time = NEVER
+    ceiling: Time = NEVER
     client: str = ""
     """Tango client of the caller; empty: unknown."""
     operator: str = ""
@@ -101,10 +99,10 @@ class Tracked:
     status: str = NEW
     place: str = ""
     """Position of its record on the bus."""
-    appended_us: int = 0
+    appended_us: Time = NEVER
     """Append time of its record; for a command that waits for a second person, of the record on which it waits."""
-    began: int = 0
-    ended: int = 0
+    began: Time = NEVER
+    ended: Time = NEVER
     progress: int | None = None
     text: str = ""
     result: Any = None
@@ -148,27 +146,27 @@ class Tracked:
             return self.noted
         return self.outcome or self.begun or self.noted
 
-    def overdue(self, now_us: int, origin: str, has_read: Callable[[int], bool]) -> AckMessage | None:
+    def overdue(self, now_us: Time, origin: str, has_read: Callable[[Time], bool]) -> AckMessage | None:
         """Return the outcome of an overdue command; None: it is not overdue, or its record may still be found.
 
         Parameters
         ----------
         has_read
-            Whether every record that was on `commands` at a time [Unix us] has been read.
+            Whether every record that was on `commands` at a time has been read.
         """
         status: AckStatus
         if self.status in (HELD, NEW) and not self.place:
             # After that time it cannot be executed any more, even if its record still comes.
-            too_late = self.not_after + MICRO
+            too_late = self.not_after + SECOND
             if now_us <= too_late or not has_read(too_late):
                 return None
             status, text = "UNDELIVERED", "its record never appeared on the bus"
             if self.status == HELD:
-                text = f"no second person approved it within {(self.not_after - self.issued) / MICRO:g} s"
+                text = f"no second person approved it within {as_seconds(self.not_after - self.issued):g} s"
         elif now_us <= min(self.deadline, self.ceiling):
             return None
         else:
-            waited = (now_us - self.issued) / MICRO
+            waited = as_seconds(now_us - self.issued)
             status, text = "TIMED_OUT", f"no outcome within {waited:.1f} s; whether it took effect is not known"
         return AckMessage(
             id=self.id, device=self.device, command=self.command, status=status, time=now_us, origin=origin, text=text

@@ -9,6 +9,7 @@ import msgspec
 
 from facade import tracing
 from facade.bus.port import Record
+from facade.clock import NEVER, Time, as_seconds
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
@@ -18,7 +19,7 @@ from facade.flows.commands.messages import (
     decode_refusal,
     issued,
 )
-from facade.flows.commands.outcomes import FINAL, MICRO, UNDELIVERED, Tracked
+from facade.flows.commands.outcomes import FINAL, UNDELIVERED, Tracked
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
 from facade.outcome import RecordRejected, Suppressed, Unused
@@ -42,12 +43,12 @@ class Past:
 
     Parameters
     ----------
-    since_us
-        Earlier commands are left out [Unix us].
+    since
+        Earlier commands are left out.
     """
 
-    def __init__(self, since_us: int) -> None:
-        self._since_us = since_us
+    def __init__(self, since: Time) -> None:
+        self._since = since
         self._trackers: dict[str, Tracker] = {}
         self._refused: list[Tracked] = []
         self.unreadable = 0
@@ -76,7 +77,7 @@ class Past:
         if ack is not None and issued(ack.id) <= LARGEST:
             tracker = self._tracker(ack.device)
             # The id of an approved command is older than its issue.
-            if issued(ack.id) >= self._since_us or tracker.find(ack.id) is not None:
+            if issued(ack.id) >= self._since or tracker.find(ack.id) is not None:
                 tracker.fold_ack(ack, 0.0)
 
     def add_refusal(self, record: Record) -> None:
@@ -93,7 +94,7 @@ class Past:
             for device, tracker in self._trackers.items()
             for one in (*tracker.finished(device, _ALL), *tracker.pending(device))
         )
-        return sorted((one for one in (*found, *self._refused) if _when(one) >= self._since_us), key=_when)
+        return sorted((one for one in (*found, *self._refused) if _when(one) >= self._since), key=_when)
 
     def _readable(self, found: _Message | Unused) -> _Message | None:
         if not isinstance(found, Suppressed | RecordRejected):
@@ -121,12 +122,12 @@ class One:
     """None: its record is not, or no longer, on the bus."""
     held: bool = False
     """Whether the record is the one on which it waits, or waited in vain, for a second person."""
-    appended: int = 0
-    """Append time of its record, which for an order is its issue [Unix us]; 0: unknown."""
+    appended: Time = NEVER
+    """Append time of its record, which for an order is its issue; 0: unknown."""
     trace: str = ""
     """Id of its trace; empty: it is not traced."""
-    acks: list[tuple[AckMessage, int]] = field(default_factory=list)
-    """In the order of the log, each with its append time [Unix us]."""
+    acks: list[tuple[AckMessage, Time]] = field(default_factory=list)
+    """In the order of the log, each with its append time."""
     orders: list["One"] = field(default_factory=list)
     """Orders of its controller to other controllers for it, in the order of issue."""
 
@@ -141,16 +142,16 @@ class One:
         return None
 
     @property
-    def given(self) -> int:
-        """Return the time of issue [Unix us]."""
+    def given(self) -> Time:
+        """Return the time of issue."""
         if self.command is None:
             return issued(self.id)
-        return (self.command.parent and self.appended) or self.command.issued
+        return self.appended if self.command.parent and self.appended else self.command.issued
 
     @property
     def seconds(self) -> float | None:
         """Return the time from issue to outcome [s]; None: it has no outcome."""
-        return None if self.outcome is None else (self.outcome.time - self.given) / MICRO
+        return None if self.outcome is None else as_seconds(self.outcome.time - self.given)
 
 
 class CommandFamily:
@@ -214,8 +215,8 @@ def outcome_of(tracked: Tracked) -> str:
 def row(tracked: Tracked) -> dict[str, Any]:
     """Return a command as lists show it; times are Unix times [s]."""
     # The ids of orders, and so their issue times, follow from the parent's: their append time is used instead.
-    when = (tracked.parent and tracked.appended_us) or _when(tracked)
-    took = (tracked.ended - when) / MICRO if tracked.ended else None
+    when = tracked.appended_us if tracked.parent and tracked.appended_us else _when(tracked)
+    took = as_seconds(tracked.ended - when) if tracked.ended else None
     return {
         "id": tracked.id,
         "device": tracked.device,
@@ -224,7 +225,7 @@ def row(tracked: Tracked) -> dict[str, Any]:
         "client": tracked.client,
         "operator": tracked.operator,
         "parent": tracked.parent,
-        "issued": when / MICRO,
+        "issued": as_seconds(when),
         "outcome": outcome_of(tracked),
         "status": tracked.status,
         "seconds": took,
@@ -262,5 +263,5 @@ def nested(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]
             stack += [(depth + 1, order) for order in reversed(below.pop(one["id"], []))]
 
 
-def _when(tracked: Tracked) -> int:
+def _when(tracked: Tracked) -> Time:
     return tracked.issued or issued(tracked.id)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from facade.bus.port import Record
-from facade.clock import Clock, utc_text
+from facade.clock import Clock, Time, utc_text
 from facade.errors import CommandRefused
 from facade.flows.commands.messages import RefusalMessage, given_by, refusal_record
 from facade.outcome import USED, Outcome
@@ -56,7 +56,7 @@ class Refusals:
             client=printable(client)[:_LONGEST_NAME],
             operator=operator,
             argument=printable((argument or "")[:_LONGEST_ARGUMENT])[:_LONGEST_ARGUMENT],
-            time=round(self._clock.now() * 1e6),
+            time=self._clock.now_us(),
             origin=self._origin,
         )
         _log.warning("command refused device=%s %s", device, _text(refusal))
@@ -75,7 +75,7 @@ class Refusals:
         newest = self._newest.get(device)
         if newest is None:
             return None
-        return Reading(printable(f"{utc_text(newest.time)} {_text(newest)}"), newest.time / 1e6)
+        return Reading(printable(f"{utc_text(newest.time)} {_text(newest)}"), newest.time)
 
     def perform(self) -> None:
         """Write the records of noted refusals; see `facade.runtime.event_loop.PeriodicTask`."""
@@ -94,7 +94,7 @@ class RefusalView:
         self._device, self._refusals, self._known = device, refusals, known
         self._changes = Changes()
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the newest refusal; an empty text: there was none."""
         newest = self._refusals.reading(self._device)
         if newest is not None:

@@ -62,7 +62,7 @@ class StateSource(OwnBus):
             The bus has not confirmed the state. Call again.
         """
         text = value if isinstance(value, str) else json.dumps(value)
-        now_us = round(self._clock.now() * 1e6)
+        now_us = self._clock.now_us()
         message = StateMessage(device=device, attribute=attribute, value=text, time=now_us, origin=self._origin)
         record = state_record(message)
         shown = DeviceStates(self._icd, {device: self._class_of(device)})

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from facade.bus.port import Record
+from facade.clock import NEVER, Duration, Time, as_duration
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import (
     BY_FACADE,
@@ -18,7 +19,6 @@ from facade.flows.commands.outcomes import (
     FINAL,
     HELD,
     IN_PROGRESS,
-    MICRO,
     NEW,
     REJECTED,
     SENT,
@@ -44,8 +44,8 @@ class _Device:
     finished: deque[Tracked] = field(default_factory=deque)
     version: int = 0
     finished_total: int = 0
-    newest: int = 0
-    """Issue time of the newest command [Unix us]."""
+    newest: Time = NEVER
+    """Issue time of the newest command."""
 
 
 class Tracker:
@@ -121,7 +121,7 @@ class Tracker:
             if tracked.status == NEW:
                 self._move(tracked, SENT)
 
-    def undelivered(self, id: str, now_us: int, why: str) -> None:
+    def undelivered(self, id: str, now_us: Time, why: str) -> None:
         """Note that a command is surely not on the bus, and never will be."""
         with self._lock:
             tracked = self._by_id[id]
@@ -230,7 +230,7 @@ class Tracker:
         if self.live and len(self._orphans) > _ORPHANS:
             self._drop_orphans([next(iter(self._orphans))])
 
-    def due(self, now_us: int, monotonic: float, origin: str, has_read: Callable[[int], bool]) -> list[AckMessage]:
+    def due(self, now_us: Time, monotonic: float, origin: str, has_read: Callable[[Time], bool]) -> list[AckMessage]:
         """Return the outcomes that the facade has to write; `has_read`: see `Tracked.overdue`.
 
         They count when they come back: the first outcome on the log holds.
@@ -279,10 +279,10 @@ class Tracker:
         """Return a number that changes with each event of a device's commands."""
         return self._devices[device].version
 
-    def next_issue(self, device: str, now_us: int) -> int:
-        """Return an issue time after those of all earlier commands, also when the clock was set back [Unix us]."""
+    def next_issue(self, device: str, now_us: Time) -> Time:
+        """Return an issue time after those of all earlier commands, also when the clock was set back."""
         with self._lock:
-            return max(now_us, self._devices[device].newest + 1)
+            return max(now_us, self._devices[device].newest + Duration(1))
 
     def find(self, id: str) -> Tracked | None:
         """Return a command by its id."""
@@ -308,7 +308,7 @@ class Tracker:
             device.finished.remove(tracked)
             device.finished_total -= 1
             device.pending[tracked.id] = tracked
-            tracked.ended, tracked.text, tracked.outcome = 0, "", None
+            tracked.ended, tracked.text, tracked.outcome = NEVER, "", None
             tracked.acks.clear()
         tracked.status = SENT
         device.version += 1
@@ -335,7 +335,7 @@ class Tracker:
         if ack.status != REJECTED and not by_facade:
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:
-            extended = ack.time + round(ack.remaining * MICRO)
+            extended = ack.time + as_duration(ack.remaining)
             tracked.deadline = min(max(tracked.deadline, extended), tracked.ceiling)
         if ack.status in FINAL:
             tracked.ended, tracked.result, tracked.outcome = ack.time, ack.result, ack

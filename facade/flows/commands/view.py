@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from facade.bus.port import BusHealth
-from facade.clock import Clock, utc_text
+from facade.clock import NEVER, SECOND, Clock, Time, utc_text
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
     ACCEPTED,
     HELD,
     IN_PROGRESS,
-    MICRO,
     RESULT_CODE,
     TASK_STATUS,
     TIMED_OUT,
@@ -34,8 +33,8 @@ from facade.runtime.heartbeats import SILENT
 
 VERSIONS = (1, 2)
 """Lowest and highest version of the protocol that devices speak."""
-_KEPT = 1.0
-"""Time for which a change stays in later events [s], as an event may replace one that has not left."""
+_KEPT = SECOND
+"""Time for which a change stays in later events, as an event may replace one that has not left."""
 _NUMBERS = {"STAGING": 0, "QUEUED": 1, "IN_PROGRESS": 2, "ABORTED": 3, "COMPLETED": 5, "REJECTED": 6, "FAILED": 7}
 """TaskStatus of the SKA control model."""
 
@@ -50,11 +49,11 @@ class LrcEvents:
 
     def __init__(self) -> None:
         self._told: dict[str, dict[str, Any]] = {}
-        self._recent: dict[str, tuple[float, dict[str, Any]]] = {}
-        """Time of the last change of each command [Unix s], and the change."""
+        self._recent: dict[str, tuple[Time, dict[str, Any]]] = {}
+        """Time of the last change of each command, and the change."""
         self._value: tuple[str, ...] = ()
 
-    def value(self, commands: Sequence[Tracked], now: float) -> tuple[str, ...]:
+    def value(self, commands: Sequence[Tracked], now: Time) -> tuple[str, ...]:
         """Return id, JSON object, id, JSON object ... of the last changes; without a new one the same as before."""
         states = {one.id: _state(one) for one in commands}
         changes = {id: changed for id, state in states.items() if (changed := self._changed(id, state))}
@@ -81,8 +80,8 @@ def _state(one: Tracked) -> dict[str, Any]:
     return state
 
 
-_BEHIND = 2.0
-"""Longest time by which a final state follows the outcome, as the two are on different partitions [s]."""
+_BEHIND = 2 * SECOND
+"""Longest time by which a final state follows the outcome, as the two are on different partitions."""
 _FINISHED = 32
 """Finished commands shown in attributes; GetCommandHistory has the others."""
 
@@ -125,7 +124,7 @@ class CommandView:
         self._events = LrcEvents()
         self._changes = Changes()
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the attributes after an event of a command."""
         version = (self._tracker.version(self._device), self._states.version(self._device))
         # In a part of the log the outcomes of old commands are missing.
@@ -136,7 +135,7 @@ class CommandView:
                 yield self._device, name, self._changes.reading(name, value, now)
         self._version = version  # not before: one that cannot be shown would hide the later ones
 
-    def _values(self, now: float) -> dict[str, Value]:
+    def _values(self, now: Time) -> dict[str, Value]:
         pending = self._tracker.pending(self._device)
         finished = self._tracker.finished(self._device, _FINISHED)
         executing = [one for one in pending if one.status in (ACCEPTED, IN_PROGRESS)]
@@ -185,7 +184,7 @@ class SubarrayView:
         self._version = version
         self._changes = Changes()
         self._marker: tuple[object, ...] = ()
-        self._looked_at = 0.0
+        self._looked_at = NEVER
 
     def state(self) -> str:
         """Return the Tango State."""
@@ -194,7 +193,7 @@ class SubarrayView:
             return "UNKNOWN"
         return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the attributes after a report, or when a while has passed."""
         versions = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
         marker = (*versions, self._sources.known())
@@ -204,13 +203,13 @@ class SubarrayView:
             yield self._device, name, self._changes.reading(name, value, now)
         self._marker, self._looked_at = marker, now
 
-    def stuck(self, now: float) -> str:
+    def stuck(self, now: Time) -> str:
         """Return a text if a transitional state has outlived its command; otherwise an empty one."""
         obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
         if not self._sources.known() or tracker.under_way(self._device) or not is_transitional(obs_state):
             return ""
         last = next(iter(tracker.finished(self._device, 1)), None)
-        if last is not None and now - last.ended / MICRO <= _BEHIND:
+        if last is not None and now - last.ended <= _BEHIND:
             return ""
         ended = "" if last is None else f"; the last one, {last.command} ({last.id}), is {last.status}"
         return f"obsState is {obs_state}, but no command is under way{ended}"
@@ -219,7 +218,7 @@ class SubarrayView:
         reported = self._sources.states.get(self._device, attribute)
         return shown(attribute, reported, initial, self._sources.tracker.under_way(self._device), self._commands)
 
-    def _values(self, now: float) -> dict[str, Value]:
+    def _values(self, now: Time) -> dict[str, Value]:
         state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
         health, reasons = self._health(now, obs_state)
         mode = self._sources.states.label(self._device, ADMIN_MODE)
@@ -234,7 +233,7 @@ class SubarrayView:
             "Status": "\n".join(map(printable, (line, *reasons))),
         }
 
-    def _health(self, now: float, obs_state: str) -> tuple[str, tuple[str, ...]]:
+    def _health(self, now: Time, obs_state: str) -> tuple[str, tuple[str, ...]]:
         sources = self._sources
         if not sources.health.connected:
             return UNKNOWN, (f"no Kafka broker reachable; last error: {sources.health.last_error or 'none yet'}",)
@@ -260,16 +259,16 @@ class SubarrayView:
         return (DEGRADED, tuple(degraded)) if degraded else (OK, ())
 
 
-def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
+def silences(components: Components, now: Time, device: str = "") -> dict[str, str]:
     """Return the silent controllers of a device, or of all, each with a text."""
     return {
-        name: f"controller {name} has been silent since {utc_text(round(heard * 1e6))}"
+        name: f"controller {name} has been silent since {utc_text(heard)}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
     }
 
 
-def rivalries(components: Components, now: float, device: str = "") -> list[str]:
+def rivalries(components: Components, now: Time, device: str = "") -> list[str]:
     """Name the controllers that each execute every command of a device, or of any."""
     found: dict[tuple[str, ...], list[str]] = {}
     for one in [device] if device else components.devices():

@@ -12,7 +12,7 @@ import msgspec
 
 from facade.bus.offsets import CountedOffsets, Gap, Overlap
 from facade.bus.port import Record
-from facade.clock import utc_text
+from facade.clock import NEVER, Time, as_seconds, as_time, utc_text
 from facade.errors import ConfigError
 from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
@@ -146,15 +146,15 @@ class Tally(msgspec.Struct):
 class NodeValue(msgspec.Struct):
     """The newest value of a metric."""
 
-    time: int
-    """Time of the measurement [Unix us]."""
+    time: Time
+    """Time of the measurement."""
     heard: float
     """Arrival, by the brokers' time [Unix s]."""
     value: float
 
 
 class LogState(msgspec.Struct):
-    """The state of the ledger in a snapshot."""
+    """The state of the ledger in a snapshot, which has times as Unix times [s]."""
 
     severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(LOG_SEVERITIES))
     recent: dict[int, list[int]] = {}
@@ -390,7 +390,7 @@ class LogFlow(Flow):
         if count:  # the snapshot has the others
             if trouble := self.ledger.take(summary):
                 return RecordRejected(OVERLAP, "$.offset_from", trouble)
-            self.ledger.add(summary, self.heard(record))
+            self.ledger.add(summary, as_seconds(self.heard(record)))
         return USED
 
     def lost_before(self) -> list[Missing]:
@@ -398,9 +398,9 @@ class LogFlow(Flow):
         found, self.ledger.missing = self.ledger.missing, []
         return found
 
-    def find(self, now: float) -> dict[FaultKey, Fault]:
+    def find(self, now: Time) -> dict[FaultKey, Fault]:
         """Return the components with rising errors, and the silent ones."""
-        rising = sorted(self.ledger.rising(now).items(), key=lambda one: -one[1][0])
+        rising = sorted(self.ledger.rising(as_seconds(now)).items(), key=lambda one: -one[1][0])
         found = {
             (RISING, name): Fault(
                 WARNING, f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent}
@@ -438,12 +438,12 @@ class LogsView(NewestView):
         self._nodes: dict[str, Reading] = {}
         """Readings of metrics, as of the last update."""
 
-    def _look(self, now: float) -> dict[str, Value]:
-        ledger = self._ledger
-        ledger.forget(now)
-        state, rates = ledger.state, ledger.rates(now)
+    def _look(self, now: Time) -> dict[str, Value]:
+        ledger, at = self._ledger, as_seconds(now)
+        ledger.forget(at)
+        state, rates = ledger.state, ledger.rates(at)
         self._nodes = dict(self._measured(now))
-        self._silent, self._rising = ledger.silent(), sorted(ledger.rising(now))
+        self._silent, self._rising = ledger.silent(), sorted(ledger.rising(at))
         return {
             "records": sum(state.severities),
             "recordsRate": round(sum(rates), 1),
@@ -453,7 +453,7 @@ class LogsView(NewestView):
             "errors": sum(state.severities[ERROR:]),
             "errorsRate": round(sum(rates[ERROR:]), 1),
             "components": len(state.components),
-            "worstComponents": self._worst_components(now),
+            "worstComponents": self._worst_components(at),
             "silentComponents": tuple(self._silent),
             "worstLocations": _worst(state.locations),
             "observations": tuple(
@@ -474,13 +474,13 @@ class LogsView(NewestView):
         worst = sorted((one for one in found if one[0]), reverse=True)
         return tuple(f"{name}: {errors} errors of 5 min, {recent} of 20 s" for errors, recent, name in worst)
 
-    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+    def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         heard = self._ledger.state.heard
         for name, reading in super()._show(values, now, is_known=is_known):
             stale_after = self._attributes[name].stale_after if name in self._attributes else None
             if stale_after and heard:  # later a rate of 0 may be wrong
-                dated = Reading(reading.value, heard, reading.quality)
-                yield name, dated.invalid() if now - heard > stale_after else dated
+                dated = Reading(reading.value, as_time(heard), reading.quality)
+                yield name, dated.invalid() if as_seconds(now) - heard > stale_after else dated
             elif stale_after:
                 yield name, reading.invalid()
             else:
@@ -488,17 +488,17 @@ class LogsView(NewestView):
         if is_known:
             yield from self._nodes.items()
 
-    def _measured(self, now: float) -> Iterator[tuple[str, Reading]]:
+    def _measured(self, now: Time) -> Iterator[tuple[str, Reading]]:
         metrics = self._ledger.metrics
         most = self._attributes["nodes"].length or len(metrics)
         hosts = sorted(metrics)
         yield "nodes", self._changes.reading("nodes", tuple(hosts[:most]), now)
         columns: dict[str, tuple[float, ...]] = {}
-        times: dict[str, float] = {}
+        times: dict[str, Time] = {}
         for name in ATTRIBUTES:
             found = [metrics[host].get(name, {}).values() for host in hosts]
             columns[name] = tuple(max((one.value for one in its), default=math.nan) for its in found)
-            times[name] = max((one.time / 1e6 for its in found for one in its), default=0.0)
+            times[name] = max((one.time for its in found for one in its), default=NEVER)
             shown = columns[name][:most]
             yield name, Reading(shown, times[name]) if times[name] else self._changes.reading(name, (), now)
         self._beyond = []
@@ -512,7 +512,7 @@ class LogsView(NewestView):
             reading = Reading(value, times[by_node] or now, quality)
             yield name, reading if known else self._changes.reading(name, math.nan, now).invalid()
 
-    def _judge(self, now: float) -> tuple[str, list[str]]:
+    def _judge(self, now: Time) -> tuple[str, list[str]]:
         state = self._ledger.state
         lines = [f"Records of logs: {sum(state.severities)}, of them errors: {sum(state.severities[ERROR:])}."]
         lines += _line("Errors rise", self._rising) + _line("Silent components", self._silent)

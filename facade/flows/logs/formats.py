@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from facade.bus.port import Record
+from facade.clock import NEVER, Time
 from facade.config import Settings
 from facade.flows.logs.lines import ska_line, syslog_message
 from facade.flows.logs.names import METRICBEAT, of_collectd, of_otlp
@@ -360,9 +361,9 @@ class _Event(msgspec.Struct, gc=False):
         text = own or self.labels.get(name) or self.fields.get(name)
         return text if isinstance(text, str) else ""
 
-    def time(self) -> int:
-        """Return the time of the event [Unix us]; 0: missing."""
-        return time_of(self.timestamp) if self.timestamp else 0
+    def time(self) -> Time:
+        """Return the time of the event; 0: missing."""
+        return time_of(self.timestamp) if self.timestamp else NEVER
 
 
 class _LogEvent(_Event, kw_only=True, gc=False):

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from facade.clock import NEVER
 from facade.flows.logs.records import OF_SYSLOG, LogRecord, LogSource, severity_of, source_of, time_of
 
 try:
@@ -77,7 +78,7 @@ def syslog_message(value: bytes) -> LogRecord:
             _headers.clear()
         _headers[header] = one.source
         return one
-    return LogRecord(source, 0 if time == b"-" else time_of(time.decode("utf-8", "replace")), body, int(number))
+    return LogRecord(source, NEVER if time == b"-" else time_of(time.decode("utf-8", "replace")), body, int(number))
 
 
 def _split(value: bytes) -> tuple[SyslogHeader, bytes, bytes, bytes] | None:
@@ -131,7 +132,7 @@ def _parse(value: bytes) -> LogRecord:
         parameters.get("eb_id") or tags.get("eb_id", ""),
     )
     is_number = number.isascii() and number.isdecimal()
-    return LogRecord(source, 0 if time in ("", _NIL) else time_of(time), body, int(number) if is_number else 0)
+    return LogRecord(source, NEVER if time in ("", _NIL) else time_of(time), body, int(number) if is_number else 0)
 
 
 def ska_line(value: bytes) -> LogRecord:

@@ -2,12 +2,13 @@
 
 import math
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+from facade.clock import NEVER, Time, as_seconds, as_time
 from facade.numbers import LARGEST
 from facade.outcome import RecordRejected
 from facade.printable import excerpt, printable
@@ -26,8 +27,7 @@ _OF_NAME: Final = {
 _LONGEST_NAME, _LONGEST_BODY = 100, 300
 """Longest kept name, and longest kept body of an error [characters]."""
 _OBSERVATION = re.compile(r"eb-[a-z0-9]{1,20}-[0-9]{8}-[a-z0-9]{1,20}")
-_MICRO = 1_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH, _US = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 class LogSource(msgspec.Struct, frozen=True, eq=False):
@@ -46,7 +46,7 @@ class LogRecord(msgspec.Struct, gc=False):
     """One record of a log."""
 
     source: LogSource
-    time: int
+    time: Time
     """Time of the record [Unix us]; 0: missing."""
     body: str | bytes = ""
     sequence: int = 0
@@ -58,7 +58,7 @@ class LogRecord(msgspec.Struct, gc=False):
 class MetricRecord(msgspec.Struct, gc=False):
     """One value of a metric of a node."""
 
-    time: int
+    time: Time
     """Time of the measurement [Unix us]; 0: missing."""
     host: str
     metric: str
@@ -119,31 +119,31 @@ def body_of(text: str | bytes) -> str:
     return printable(text[:_LONGEST_BODY])[:_LONGEST_BODY]
 
 
-def time_of(text: str) -> int:
-    """Return the time of an ISO 8601 text [Unix us]; UTC without a zone."""
+def time_of(text: str) -> Time:
+    """Return the time of an ISO 8601 text; UTC without a zone."""
     when = datetime.fromisoformat(text)
     since = (when if when.tzinfo is not None else when.replace(tzinfo=UTC)) - _EPOCH
-    time = (since.days * 86_400 + since.seconds) * _MICRO + since.microseconds
-    if time < 0:
+    time = Time(since // _US)
+    if time < NEVER:
         raise ValueError(f"expected a time since 1970, got {text:.40}")
     return time
 
 
-def micro(seconds: float) -> int:
-    """Convert a time [Unix s] to [Unix us]."""
-    if not 0.0 <= seconds * _MICRO <= LARGEST:
+def micro(seconds: float) -> Time:
+    """Convert a time [Unix s]."""
+    if not 0.0 <= seconds <= as_seconds(Time(LARGEST)):
         raise ValueError(f"expected a time since 1970, got {seconds!r:.40} s")
-    return round(seconds * _MICRO)
+    return as_time(seconds)
 
 
-def from_nano(nanoseconds: int) -> int:
-    """Convert a time [Unix ns] to [Unix us]; 0: out of the range of records."""
+def from_nano(nanoseconds: int) -> Time:
+    """Convert a time [Unix ns]; 0: out of the range of records."""
     time = nanoseconds // 1000
-    return time if 0 <= time <= LARGEST else 0
+    return Time(time) if 0 <= time <= LARGEST else NEVER
 
 
 def metric_record(
-    time: int, host: str, metric: str, instance: str, value: float | None, factor: float = 1.0, rack: str = ""
+    time: Time, host: str, metric: str, instance: str, value: float | None, factor: float = 1.0, rack: str = ""
 ) -> MetricRecord:
     """Return a value of a metric; a value that is not finite has no attribute."""
     number = math.nan if value is None else float(value) * factor

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import OffsetRange
+from facade.clock import MINUTE, NEVER, Time
 from facade.flows.logs.lines import Columns, Indices
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
 from facade.flows.logs.records import ERROR, LogRecord, LogSource, MetricRecord, body_of, source_of
@@ -15,7 +16,7 @@ from facade.numbers import LARGEST
 
 OTHER: Final = "(other)"
 """Component for the counts beyond a limit."""
-LATE: Final = 60_000_000
+LATE: Final = MINUTE
 """Delay from a record's time to its arrival from which it is late [us]."""
 MOST_GROUPS: Final = 5000
 MOST_ERRORS: Final = 40
@@ -31,18 +32,19 @@ class LogSums:
     """Counts by component, severity, location and observation, errors, and numbers of shippers."""
 
     def __init__(self) -> None:
-        self._groups: dict[LogSource, list[int]] = {}
+        self._groups: dict[LogSource, list[Any]] = {}
+        """Number of records, of late ones, and the oldest and newest time, by source."""
         self._first: list[LogError] = []
         self._newest: list[LogError] = []
         self._runs: dict[str, list[list[int]]] = {}
         self._merged = 0
 
-    def add(self, one: LogRecord, appended: int) -> bool:
+    def add(self, one: LogRecord, appended: Time) -> bool:
         """Count a record; return whether it is late.
 
-        `appended`: append time [Unix us]; it replaces a missing time, or one in the future.
+        `appended`: append time; it replaces a missing time, or one in the future.
         """
-        time = one.time if 0 < one.time < appended else appended
+        time = one.time if NEVER < one.time < appended else appended
         is_late = appended - time > LATE
         found = self._groups.get(one.source)
         if found is None:
@@ -80,11 +82,11 @@ class LogSums:
             rows = np.concatenate((rows[: MOST_ERRORS // 2], rows[-MOST_ERRORS // 2 :]))
         for row in rows.tolist():
             source = found.sources[found.source[row]]
-            self._keep(LogRecord(source, int(found.time[row]), text(row)), int(time[row]))
+            self._keep(LogRecord(source, Time(found.time[row]), text(row)), Time(time[row]))
         self._number_all(found)
         return int(late.sum())
 
-    def _add_group(self, source: LogSource, count: int, late: int, oldest: int, newest: int) -> None:
+    def _add_group(self, source: LogSource, count: int, late: int, oldest: Time, newest: Time) -> None:
         group, merged = self._groups.get(source), self._merged
         if group is None:
             group = self._new(source, oldest)
@@ -107,7 +109,7 @@ class LogSums:
         for code, first, last in zip(shipper[begins].tolist(), number[begins].tolist(), lasts.tolist(), strict=True):
             self._number(names[code], first, last)
 
-    def _new(self, source: LogSource, time: int) -> list[int]:
+    def _new(self, source: LogSource, time: Time) -> list[Any]:
         """Return the sums of a source that is new in this transaction, or the common sums beyond the limit."""
         if len(self._groups) < MOST_GROUPS:
             return self._groups.setdefault(source, [0, 0, time, time])
@@ -115,7 +117,7 @@ class LogSums:
         other = source_of(OTHER, 4 * source.severity)
         return self._groups.setdefault(other, [0, 0, time, time])
 
-    def _keep(self, one: LogRecord, time: int) -> None:
+    def _keep(self, one: LogRecord, time: Time) -> None:
         if len(self._first) >= MOST_ERRORS // 2 and len(self._newest) >= MOST_ERRORS:
             del self._newest[: -MOST_ERRORS // 2]
         kept = self._first if len(self._first) < MOST_ERRORS // 2 else self._newest
@@ -166,10 +168,10 @@ class MetricSums:
     """The newest value of each metric of each node."""
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, str, str], tuple[int, float]] = {}
+        self._newest: dict[tuple[str, str, str], tuple[Time, float]] = {}
         self._merged = 0
 
-    def add(self, one: MetricRecord, appended: int) -> None:
+    def add(self, one: MetricRecord, appended: Time) -> None:
         """Store a value; parameters as of `LogSums.add`."""
         time = min(one.time or appended, appended)
         place = one.host, one.metric, one.instance

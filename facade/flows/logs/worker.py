@@ -8,7 +8,7 @@ import numpy as np
 
 from facade.bus.dead_letters import ROW
 from facade.bus.port import PartitionBatch, Record, TransactionalLog
-from facade.clock import Clock
+from facade.clock import Clock, Time
 from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.messages import LOGS, METRICS, SUMMARY, TOPICS
@@ -124,7 +124,9 @@ class LogWorker(TransactionalWorker):
         rest: list[int] = np.flatnonzero(left).tolist()
         return rest
 
-    def _add_log(self, run: PartitionBatch, index: int, row: LogRecord, appended: int, account: RunningAccount) -> None:
+    def _add_log(
+        self, run: PartitionBatch, index: int, row: LogRecord, appended: Time, account: RunningAccount
+    ) -> None:
         if not row.source.rack:
             row.source = located(row.source, *self._place(run, index, row.source.host))
         sums = self._logs.get(run.partition)
@@ -136,7 +138,7 @@ class LogWorker(TransactionalWorker):
             account.used += 1
 
     def _add_metric(
-        self, run: PartitionBatch, index: int, row: MetricRecord, appended: int, account: RunningAccount
+        self, run: PartitionBatch, index: int, row: MetricRecord, appended: Time, account: RunningAccount
     ) -> None:
         if not row.metric:
             account.settle(_NOT_SHOWN)

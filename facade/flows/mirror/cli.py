@@ -120,7 +120,7 @@ def _write(bus: KafkaBus, name: str, patterns: Sequence[str], period: float | No
         patterns=list(dict.fromkeys(patterns)),
         period=period,
         comment=comment,
-        time=round(SystemClock().now() * 1e6),
+        time=SystemClock().now_us(),
         origin=_user(),
     )
     record = rule_record(made)

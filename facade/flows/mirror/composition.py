@@ -4,6 +4,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from facade.clock import SECOND, Time, as_seconds
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.device import MirroredAttribute
@@ -22,7 +23,7 @@ from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.view import NewestView
 from facade.severities import WARNING
 
-_RATE_OVER = 10.0  # [s]
+_RATE_OVER = 10 * SECOND
 _MOST_NAMES = 8
 _LONGEST_TEXT = 500
 DISCONNECTED, CONFLICT = CONDITIONS = "mirrorDisconnected", "mirrorConflict"
@@ -40,14 +41,14 @@ class MirrorView(NewestView):
     def __init__(self, device: str, server: Server, mirror: Mirror, choice: Choice) -> None:
         super().__init__(device, server, choice.topic, STATES)
         self._mirror, self._choice = mirror, choice
-        self._counts: deque[tuple[float, int, int]] = deque()
+        self._counts: deque[tuple[Time, int, int]] = deque()
         """Values and records up to a time, oldest first."""
         self._away: list[str] = []
         """Names of the devices that were disconnected at the last update."""
         self._others: list[MirrorWriter] = []
         """Other mirrors that write at the same time."""
 
-    def _look(self, now: float) -> dict[str, Value]:
+    def _look(self, now: Time) -> dict[str, Value]:
         mirror = self._mirror
         away, entries = mirror.disconnected(), list(mirror.entries.values())
         self._away = [entry.name for entry in away]
@@ -71,7 +72,7 @@ class MirrorView(NewestView):
             "rulesRefused": _lines(f"{one}: {why}" for one, why in sorted(mirror.refused().items())),
         }
 
-    def _judge(self, now: float) -> tuple[str, list[str]]:
+    def _judge(self, now: Time) -> tuple[str, list[str]]:
         lines = [f"Attributes that are mirrored: {len(self._mirror.entries) - len(self._away)}."]
         if self._away:
             more = f" and {len(self._away) - _MOST_NAMES} more" if len(self._away) > _MOST_NAMES else ""
@@ -81,7 +82,7 @@ class MirrorView(NewestView):
             lines.append(f"telescope.model is written by another mirror as well: {names}.")
         return "ALARM" if self._away or self._others else "ON", lines
 
-    def _rates(self, now: float) -> tuple[float, float]:
+    def _rates(self, now: Time) -> tuple[float, float]:
         if self._counts and now < self._counts[-1][0]:
             self._counts.clear()  # the clock was set back
         newest = now, self._mirror.values, self._mirror.outbox.records
@@ -89,7 +90,7 @@ class MirrorView(NewestView):
         while now - self._counts[0][0] > _RATE_OVER:
             self._counts.popleft()
         since, values, records = self._counts[0]
-        took = now - since
+        took = as_seconds(now - since)
         if took <= 0.0:
             return 0.0, 0.0
         return round((newest[1] - values) / took, 1), round((newest[2] - records) / took, 1)

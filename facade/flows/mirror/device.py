@@ -4,6 +4,7 @@ from typing import Literal, cast
 
 import msgspec
 
+from facade.clock import NEVER, Time
 from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, MirrorWriter, TelescopeAttribute, writer_of
 from facade.flows.mirror.source import AttributeValue, DeviceJob
 from facade.messages import TelescopeAttributeConnection, TelescopeAttributeQuality
@@ -44,8 +45,8 @@ class MirroredAttribute:
         """Return the connection of the newest record; empty: there is none."""
         return self.newest.connection if self.newest is not None else ""
 
-    def see(self, seen: AttributeValue, by: By, now: int) -> TelescopeAttribute | None:
-        """Process a value of this moment [Unix us], and return its record; None: it is known already."""
+    def see(self, seen: AttributeValue, by: By, now: Time) -> TelescopeAttribute | None:
+        """Process a value of this moment, and return its record; None: it is known already."""
         newest, was_doubtful = self.newest, self.is_doubtful
         self.is_doubtful = False
         if newest is not None and newest.connection == CONNECTED:
@@ -75,17 +76,17 @@ class MirroredAttribute:
         """Note that values may have been missed."""
         self.is_broken = self.newest is not None
 
-    def disconnect(self, why: str, now: int) -> TelescopeAttribute | None:
-        """Note that its device is away [Unix us], and return the record; None: it is known."""
+    def disconnect(self, why: str, now: Time) -> TelescopeAttribute | None:
+        """Note that its device is away, and return the record; None: it is known."""
         self.is_pushed, self.read_at, self.push_at = None, float("inf"), 0.0
         return None if self.connection == DISCONNECTED and self._is_own else self._leave(DISCONNECTED, why, now)
 
-    def overlook(self, why: str, now: int) -> TelescopeAttribute:
-        """Note that it was not read for long [Unix us], and return the record."""
+    def overlook(self, why: str, now: Time) -> TelescopeAttribute:
+        """Note that it was not read for long, and return the record."""
         return self._leave(DISCONNECTED, why, now)
 
-    def end(self, now: int) -> TelescopeAttribute | None:
-        """Note that it is not mirrored any more [Unix us], and return the record; None: it is known."""
+    def end(self, now: Time) -> TelescopeAttribute | None:
+        """Note that it is not mirrored any more, and return the record; None: it is known."""
         return None if self.connection in ("", ENDED) else self._leave(ENDED, "", now)
 
     @property
@@ -93,7 +94,7 @@ class MirroredAttribute:
         """Return whether the newest record is of this mirror: only own records are repeated as heartbeats."""
         return self.newest is not None and writer_of(self.newest) == self._own
 
-    def _leave(self, connection: TelescopeAttributeConnection, why: str, now: int) -> TelescopeAttribute:
+    def _leave(self, connection: TelescopeAttributeConnection, why: str, now: Time) -> TelescopeAttribute:
         last, by = self.newest, "POLL"
         if last is None:
             seen = AttributeValue(self.name, time=now, error=why)
@@ -109,7 +110,7 @@ class MirroredAttribute:
             number=1 if self.newest is None else self.newest.number + 1,
             incarnation=self._own.incarnation,
             epoch=self._own.epoch,
-            time=max(seen.time, 0),
+            time=max(seen.time, NEVER),
             value=seen.value,
             type=seen.type,
             quality=cast(TelescopeAttributeQuality, seen.quality),

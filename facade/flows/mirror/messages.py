@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from facade.bus.port import Record
+from facade.clock import NEVER, SECOND, Time
 from facade.codec.decode import BatchDecoder
 from facade.messages import MirrorRule as MirrorRule
 from facade.messages import TelescopeAttribute as TelescopeAttribute
@@ -19,10 +20,10 @@ DISCONNECTED: Final = "DISCONNECTED"
 ENDED: Final = "ENDED"
 """States of the connection to an attribute's device."""
 _NAME = re.compile(r"(tango://[^/\s]+/)?[^/\s]+/[^/\s]+/[^/\s]+/[^/\s]+")
-OVERLAP = 2.0
+OVERLAP = 2 * SECOND
 """Longest time by which a former mirror's records may follow the first record of the next one: they were under way
 [s]."""
-SILENT = 25.0
+SILENT = 25 * SECOND
 """Time without records after which a mirror counts as ended; each attribute has a heartbeat every 10 s."""
 _MOST = 100
 
@@ -74,9 +75,9 @@ class Writers:
     """The times at which each mirror has written, by the broker's clock; for any thread."""
 
     def __init__(self) -> None:
-        self._heard: dict[MirrorWriter, tuple[float, float]] = {}
-        """Times of the first and the newest record of each [Unix s]."""
-        self._newest = 0.0
+        self._heard: dict[MirrorWriter, tuple[Time, Time]] = {}
+        """Times of the first and the newest record of each."""
+        self._newest = NEVER
 
     def take(self, records: Iterable[Record]) -> list[TelescopeAttribute]:
         """Process records of the topic, and return the readable ones."""
@@ -84,12 +85,12 @@ class Writers:
         for record in records:
             message = decode_attribute(record.value)
             if isinstance(message, TelescopeAttribute):
-                self.note(message, record.timestamp_us / 1e6)
+                self.note(message, record.timestamp_us)
                 found.append(message)
         return found
 
-    def note(self, message: TelescopeAttribute, at: float) -> None:
-        """Process a record with the broker's timestamp [Unix s]."""
+    def note(self, message: TelescopeAttribute, at: Time) -> None:
+        """Process a record with the broker's timestamp."""
         writer = writer_of(message)
         first, last = self._heard.get(writer, (at, at))
         self._heard[writer] = min(first, at), max(last, at)
@@ -103,7 +104,7 @@ class Writers:
 
     def is_silent(self, writer: MirrorWriter) -> bool:
         """Return whether a mirror has stopped writing while others write."""
-        _, last = self._heard.get(writer, (0.0, 0.0))
+        _, last = self._heard.get(writer, (NEVER, NEVER))
         return self._newest - last > SILENT
 
     def at_once(self) -> list[MirrorWriter]:
@@ -118,5 +119,5 @@ class Writers:
         return [one for one in self.at_once() if one != own]
 
 
-def _overlap(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def _overlap(one: tuple[Time, Time], other: tuple[Time, Time]) -> bool:
     return min(one[1], other[1]) - max(one[0], other[0]) > OVERLAP

@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from msgspec.structs import replace
 
 from facade.bus.port import QueueingWriter, Reader, Record
-from facade.clock import Clock
+from facade.clock import Clock, as_seconds
 from facade.errors import BusError
 from facade.flows.mirror.choice import Choice, Searches
 from facade.flows.mirror.device import AGAIN, ALIVE, By, MirroredAttribute, MirroredDevice, pause_after
@@ -328,7 +328,7 @@ class Mirror:
         ended = [name for name in (*self.entries, *over) if name not in wanted]
         for name in ended:
             entry = self.entries.pop(name, None) or MirroredAttribute(name, self.own, self._before.get(name))
-            self._put(entry.end(self._now_us()), now)
+            self._put(entry.end(self._clock.now_us()), now)
             self._said.pop(name, None)
             if entry.newest is not None:
                 self._before[name] = entry.newest
@@ -394,7 +394,7 @@ class Mirror:
     def _lose(self, device: MirroredDevice, why: str, now: float) -> None:
         device.is_lost = True
         for entry in device.entries.values():
-            self._put(entry.disconnect(why, self._now_us()), now)
+            self._put(entry.disconnect(why, self._clock.now_us()), now)
         self._call(device, now + pause_after(device.failures))
 
     def _event(self, seen: AttributeValue, now: float) -> None:
@@ -403,14 +403,14 @@ class Mirror:
             return
         self._take(entry, seen, "EVENT", now)
         if seen.time:
-            self._latency.note(now, self._clock.now() - seen.time / 1e6)
+            self._latency.note(now, as_seconds(self._clock.now_us() - seen.time))
 
     # Records
 
     def _take(self, entry: MirroredAttribute, seen: AttributeValue, by: By, now: float) -> None:
         self.values += 1
         entry.seen_at = now
-        message = entry.see(seen, by, self._now_us())
+        message = entry.see(seen, by, self._clock.now_us())
         self._gaps += message is not None and message.gap
         self._put(message, now)
 
@@ -431,12 +431,9 @@ class Mirror:
                 continue
             silent = now - entry.seen_at
             if entry.connection == CONNECTED and silent >= max(REPEAT, LOOKS * entry.period):
-                self._put(entry.overlook(f"not looked at for {silent:.0f} s", self._now_us()), now)
+                self._put(entry.overlook(f"not looked at for {silent:.0f} s", self._clock.now_us()), now)
             else:
                 self._put(entry.newest, now)
-
-    def _now_us(self) -> int:
-        return round(self._clock.now() * 1e6)
 
     def refused(self) -> dict[str, str]:
         """Return the reasons why patterns choose nothing, or not everything; from any thread."""

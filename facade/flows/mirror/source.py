@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
+from facade.clock import NEVER, Time
+
 
 class AttributeValue(NamedTuple):
     """A value of an attribute, from a read or an event."""
@@ -13,7 +15,7 @@ class AttributeValue(NamedTuple):
     """In a form for JSON; None: there is no value."""
     type: str = ""
     quality: str = "INVALID"
-    time: int = 0
+    time: Time = NEVER
     """Time by the device [Unix us]."""
     label: str = ""
     error: str = ""

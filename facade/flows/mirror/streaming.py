@@ -67,7 +67,7 @@ class Streaming:
 
     def records(self, message: TelescopeAttribute) -> Iterator[Record]:
         """Return the value, if f144 allows it, and the alarm, if it has changed or nothing else has."""
-        key, time = message.name.encode(), message.time * 1000
+        key, time = message.name.encode(), int(message.time) * 1000
         if F144 in self._chosen and (value := number_of(message)) is not None:
             yield Record(topic=STREAMING, key=key, value=self._f144(message.name, value, time))
         if AL00 in self._chosen:

@@ -12,7 +12,7 @@ import numpy as np
 
 from facade.bus.kafka.opening import open_bus
 from facade.bus.port import Reader, Record
-from facade.clock import Clock, SystemClock, wait_until
+from facade.clock import Clock, SystemClock, Time, as_duration, as_seconds, as_time, wait_until
 from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.mirror.messages import (
@@ -49,8 +49,7 @@ class Known(NamedTuple):
 
 
 class _Point(NamedTuple):
-    time: float
-    """[Unix s]"""
+    time: Time
     message: TelescopeAttribute
 
 
@@ -96,11 +95,11 @@ class TelescopeModel:
     ) -> None:
         self._clock = clock or SystemClock()
         self._bus = open_bus("telescope-model", settings, clock=self._clock)
-        self._keep = keep
+        self._keep = as_duration(keep)
         self._wraps = {name.lower(): wrap for name, wrap in (wraps or {}).items()}
         self._points: dict[str, list[_Point]] = {}
         """Points by name, the oldest first."""
-        self._heard: dict[str, float] = {}
+        self._heard: dict[str, Time] = {}
         """Time of the last record of each attribute, by the broker's clock [Unix s]."""
         self._writers = Writers()
         self._lock = threading.Lock()
@@ -157,22 +156,22 @@ class TelescopeModel:
             message = decode_attribute(record.value)
             if isinstance(message, TelescopeAttribute):
                 with self._lock:
-                    self._writers.note(message, record.timestamp_us / 1e6)
-                    self._take(message, record.timestamp_us / 1e6)
+                    self._writers.note(message, record.timestamp_us)
+                    self._take(message, record.timestamp_us)
 
     def writers(self) -> list[str]:
         """Return the incarnations of mirrors that write at once, the valid one first; none, if there is only one."""
         with self._lock:
             return [one.incarnation for one in self._writers.at_once()]
 
-    def _take(self, message: TelescopeAttribute, heard: float) -> None:
+    def _take(self, message: TelescopeAttribute, heard: Time) -> None:
         points = self._points.setdefault(message.name, [])
         holds = writer_of(points[-1].message) if points else writer_of(message)
         if writer_of(message) < holds and heard - self._heard[message.name] <= SILENT:
             return  # a later mirror writes this attribute: its numbers are another sequence
         self._heard[message.name] = heard
         # A missing value has the time of this finding, which is the append time.
-        time = message.time / 1e6 if message.connection == CONNECTED else heard
+        time = message.time if message.connection == CONNECTED else heard
         is_same = writer_of(message) == holds
         if points and is_same and message.number == points[-1].message.number and time <= points[-1].time:
             return  # a heartbeat
@@ -207,21 +206,21 @@ class TelescopeModel:
         """
         with self._lock:
             wanted = [name.lower() for name in names] or sorted(self._points)
-            return {name: self._at(name, time) for name in wanted}
+            return {name: self._at(name, as_time(time), time) for name in wanted}
 
-    def _at(self, name: str, time: float) -> Known:
+    def _at(self, name: str, time: Time, asked: float) -> Known:
         points = self._points.get(name, [])
         index = bisect_right(points, time, key=lambda point: point.time)
         if not index:
-            return Known(None, "INVALID", time, f"nothing is known of {name} at that time")
+            return Known(None, "INVALID", asked, f"nothing is known of {name} at that time")
         before = points[index - 1].message
-        found = Known(_numbers(before), before.quality, before.time / 1e6, before.error)
+        found = Known(_numbers(before), before.quality, as_seconds(before.time), before.error)
         if before.connection != CONNECTED:
             return found._replace(quality="INVALID", why=before.error or before.connection)
         if index == len(points):
             silent = time - self._heard[name]
             if silent > SILENT:
-                return found._replace(quality="INVALID", why=f"nothing was heard of it for {silent:.0f} s")
+                return found._replace(quality="INVALID", why=f"nothing was heard of it for {as_seconds(silent):.0f} s")
             return found
         after = points[index].message
         if after.gap or not is_next(before, after) or after.connection != CONNECTED:
@@ -230,7 +229,7 @@ class TelescopeModel:
             return found
         share = (time - points[index - 1].time) / (points[index].time - points[index - 1].time)
         value = _between(found.value, _numbers(after), share, self._wraps.get(name))
-        return found if value is None else found._replace(value=value, time=time, is_interpolated=True)
+        return found if value is None else found._replace(value=value, time=asked, is_interpolated=True)
 
 
 def _numbers(message: TelescopeAttribute) -> Any:

@@ -29,6 +29,4 @@ def page_entry(record: Record) -> AuditEntry | None:
     act, kind = f"{found.act} at the page", _KINDS.get(found.act, "refusal")
     if found.refused:
         act, kind = f"{found.act} refused by the page", "refusal"
-    return AuditEntry(
-        found.time / 1e6, act, found.target or found.origin, found.address, found.person, found.text, kind
-    )
+    return AuditEntry(found.time, act, found.target or found.origin, found.address, found.person, found.text, kind)

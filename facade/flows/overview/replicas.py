@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from facade.bus.bus_checks import used_by
 from facade.bus.offsets import TopicShape
+from facade.clock import NEVER, Time, as_duration
 from facade.icd.model import DeviceClass
 from facade.reading import Reading, judge
 from facade.runtime.composition import Server
@@ -32,11 +33,11 @@ class Replicas(HealthSource):
         (self._stale_after,) = {one.stale_after or 0.0 for one in device_class.attributes if one.name in _FIGURES}
         self.conditions: Mapping[str, str] = dict.fromkeys((_OFFLINE, _TOO_FEW, _AWAY, _BEHIND), ORIGIN)
         self._issues: list[HealthIssue] = []
-        self._answered, self._is_current = 0.0, False
+        self._answered, self._is_current = NEVER, False
 
-    def issues(self, now: float) -> Iterator[HealthIssue]:
+    def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return the issues of the brokers' last answer, until it is as old as stale figures."""
-        self._is_current = now - self._answered <= self._stale_after
+        self._is_current = now - self._answered <= as_duration(self._stale_after)
         if self._is_current:
             yield from self._issues
 
@@ -44,7 +45,7 @@ class Replicas(HealthSource):
         """Return whether the brokers have answered lately; see `facade.runtime.health_issues.HealthSource`."""
         return self._is_current
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the figures of SdpBus after an answer of the brokers; without answers they become stale."""
         shapes = self._watch.step(self._topics)
         if not any(shape.replicas for shape in shapes.values()):

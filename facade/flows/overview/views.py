@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from facade import judgement
 from facade.bus.port import BusHealth
-from facade.clock import utc_seconds
+from facade.clock import MINUTE, NEVER, SECOND, Duration, Time, as_duration, utc_seconds
 from facade.errors import ConfigError
 from facade.findings import ATTENTION, Finding
 from facade.flows.overview.replicas import Replicas
@@ -34,8 +34,8 @@ from facade.severities import CRITICAL, SEVERITIES, WARNING, Severity
 
 _log = logging.getLogger(__name__)
 
-_NEW_FOR = 60.0
-"""Time after the last dead letter of a stream in which its dead letters count as new [s]."""
+_NEW_FOR = MINUTE
+"""Time after the last dead letter of a stream in which its dead letters count as new."""
 _EACH, _MOST_LISTED = 4, 20
 """Number of further issues of one condition from which all share a line, and the most sources that it names."""
 _DEVIATIONS: Mapping[Deviation, tuple[str, Severity]] = {
@@ -62,8 +62,8 @@ _WITHOUT_BROKER = "Start the brokers. If they run, look at the network to them: 
 _MOST_HEARD = 4
 """Workers named by the issue about a missing role."""
 _SERVER, _WORKER = "serverGone", "workerSilent"
-_NO_ACCOUNT = 15.0
-"""Time without an account after which a device server has an issue [s]; it writes one every 2 s."""
+_NO_ACCOUNT = 15 * SECOND
+"""Time without an account after which a device server has an issue; it writes one every 2 s."""
 _NEVER_STARTED = 60.0
 """Time after the start of this server before a process without any heartbeat raises an alarm [s]."""
 _CONDITIONS = dict.fromkeys(
@@ -104,13 +104,13 @@ class Overview:
         }
         """Command that starts a worker which reads a topic."""
         self._workers, self._readers, self._flows = workers, readers, flows
-        self._counts: dict[tuple[str, str], tuple[int, float, int]] = {}
-        """By kind and stream: last count, time of its last growth [Unix s], and the count before that growth."""
+        self._counts: dict[tuple[str, str], tuple[int, Time, int]] = {}
+        """By kind and stream: last count, time of its last growth, and the count before that growth."""
         self._said: dict[HealthSource, list[HealthIssue]] = {}
         self._failed: set[tuple[HealthSource, type[Exception]]] = set()
         """Failures of flows that have been logged."""
-        self._began = self._now = 0.0
-        """Times of the first and of the last look at the issues [Unix s]; 0: there was none."""
+        self._began = self._now = NEVER
+        """Times of the first and of the last look at the issues; 0: there was none."""
 
     def streams(self) -> dict[str, StreamTotals]:
         """Return the accounts of all streams."""
@@ -119,7 +119,7 @@ class Overview:
             readers[name].account.redriven = workers[name].account.redriven
         return {**workers, **readers}
 
-    def issues(self, now: float) -> list[HealthIssue]:
+    def issues(self, now: Time) -> list[HealthIssue]:
         """Return all issues, the gravest first; none while no broker answers, as the state is unknown then."""
         if not self.bus.connected:
             return []
@@ -129,7 +129,7 @@ class Overview:
         found = [one for one in found if not (one.reasons and told.issuperset(one.reasons))]
         return sorted(found, key=lambda one: (-SEVERITIES.index(one.alert_severity), one.health_state != FAILED))
 
-    def judge(self, now: float) -> tuple[HealthState, tuple[str, ...]]:
+    def judge(self, now: Time) -> tuple[HealthState, tuple[str, ...]]:
         """Return healthState's label and the reasons for it, the gravest first."""
         if not self.bus.connected:
             return UNKNOWN, (self.no_broker(),)
@@ -140,7 +140,7 @@ class Overview:
         is_failed = any(one.health_state == FAILED for one in issues)
         return FAILED if is_failed else DEGRADED if issues else OK, tuple(lines)
 
-    def issues_as_dicts(self, now: float) -> list[dict[str, str]]:
+    def issues_as_dicts(self, now: Time) -> list[dict[str, str]]:
         """Return each issue with its alarm, the gravest first, in the form of the attribute healthIssues."""
         if not self.bus.connected:
             severity = {"severity": CRITICAL, "response": _WITHOUT_BROKER}
@@ -153,7 +153,7 @@ class Overview:
             found.append({"health": one.health_state, "text": one.text, "severity": one.alert_severity, **known})
         return found
 
-    def judgement(self, now: float) -> Judgement:
+    def judgement(self, now: Time) -> Judgement:
         """Return what a person should know and do, with the alarms that are known here."""
         alarms = [alarm for flow in self._flows for alarm in flow.alarms()]
         return judgement.judge(self.judge(now)[0], self.issues_as_dicts(now), alarms, self._conditions)
@@ -172,7 +172,7 @@ class Overview:
                 self._log(flow, error)
         return found
 
-    def find(self, now: float) -> dict[FaultKey, Fault] | None:
+    def find(self, now: Time) -> dict[FaultKey, Fault] | None:
         """Return the faults to raise alerts for, by condition and source; None while they are unknown."""
         if not self._began or not self.bus.connected:
             return None
@@ -198,11 +198,11 @@ class Overview:
             return stream is not None and not self.is_stale(stream, self._now)
         return all(flow in self._said and flow.judges(key) for flow in self._flows if _covers(flow.conditions, key))
 
-    def is_stale(self, stream: StreamTotals, now: float) -> bool:
+    def is_stale(self, stream: StreamTotals, now: Time) -> bool:
         """Return whether the lag of a stream is unknown: its readers are silent, or a partition has no worker."""
-        return now - stream.heard > self._stale_after or bool(stream.untaken(now, self._stale_after))
+        return now - stream.heard > as_duration(self._stale_after) or bool(stream.untaken(now, self._stale_after))
 
-    def _ask(self, flow: HealthSource, now: float) -> list[HealthIssue]:
+    def _ask(self, flow: HealthSource, now: Time) -> list[HealthIssue]:
         """Return the issues of a flow.
 
         A flow that fails keeps its last ones too, so that their alarms are not cleared.
@@ -221,7 +221,7 @@ class Overview:
             self._failed.add((flow, type(error)))
             _log.error("health failed flow=%s", type(flow).__module__, exc_info=error)
 
-    def _about_streams(self, now: float) -> Iterator[HealthIssue]:
+    def _about_streams(self, now: Time) -> Iterator[HealthIssue]:
         streams = self.streams()
         for name, stream in streams.items():
             if stream.account.balance:
@@ -232,7 +232,7 @@ class Overview:
                 text = f"a transaction does not end: {stream.account.hanging}"
                 yield HealthIssue(DEGRADED, text, (_HANGING, f"{ORIGIN}/{name}"), of_bus=True)
             missing = stream.untaken(now, self._stale_after)
-            if missing and now - stream.heard <= self._stale_after:
+            if missing and now - stream.heard <= as_duration(self._stale_after):
                 more = f" and {len(missing) - _MOST_NAMED} others" * (len(missing) > _MOST_NAMED)
                 text = f"partitions {missing[:_MOST_NAMED]}{more} of {name} have no worker that reads them"
                 do = f"If nobody takes them within a minute, start one more worker: {self._start(name)}."
@@ -254,7 +254,7 @@ class Overview:
     def _start(self, stream: str) -> str:
         return f"{self._starts.get(stream, 'its command')} without --slot"
 
-    def _behind(self, name: str, stream: StreamTotals, now: float) -> HealthIssue:
+    def _behind(self, name: str, stream: StreamTotals, now: Time) -> HealthIssue:
         """Return the issue of a stream whose readers are behind: who they are decides what helps."""
         if name in self._workers.streams:
             readers, do = "workers read it", f"If it grows, start one more worker: {self._start(name)}."
@@ -271,7 +271,7 @@ class Overview:
                 text = f"{what} of {name}: {stream.account.deviations[what]}"
                 yield HealthIssue(DEGRADED, text, (condition, f"{ORIGIN}/{name}"), severity)
 
-    def _lagging(self, streams: Mapping[str, StreamTotals], now: float) -> list[str]:
+    def _lagging(self, streams: Mapping[str, StreamTotals], now: Time) -> list[str]:
         found = []
         for attribute, source in self._lags:
             stream = streams.get(source.stream)
@@ -282,9 +282,9 @@ class Overview:
                 found.append(source.stream)
         return list(dict.fromkeys(found))
 
-    def _new(self, what: str, stream: str, count: int, now: float) -> int:
+    def _new(self, what: str, stream: str, count: int, now: Time) -> int:
         """Return the growth of a count since its last pause; 0 during a pause."""
-        before, since, old = self._counts.get((what, stream), (count, -_NEW_FOR, count))
+        before, since, old = self._counts.get((what, stream), (count, NEVER - _NEW_FOR, count))
         if count > before:
             since, old = now, old if now - since < _NEW_FOR else before
         old = min(old, count)
@@ -300,8 +300,8 @@ def _covers(conditions: Mapping[str, str], key: FaultKey) -> bool:
     return key[0] in conditions and key[1].startswith(conditions[key[0]])
 
 
-def figure(stream: StreamTotals, figure: Figure, now: float) -> int | float:
-    """Return one figure of an account at a time [Unix s]."""
+def figure(stream: StreamTotals, figure: Figure, now: Time) -> int | float:
+    """Return one figure of an account at a time."""
     match figure:
         case "rate":
             return stream.rate.rate(now)
@@ -335,17 +335,17 @@ class Presence(HealthSource):
     a heartbeat within the retention of the topic, unless its last one was final.
     """
 
-    def __init__(self, server: Server, accounts_us: Mapping[str, int]) -> None:
+    def __init__(self, server: Server, accounts_us: Mapping[str, Time]) -> None:
         self._accounts_us = accounts_us
         self._lives: dict[str, tuple[str, int]] = {}
-        """Incarnation of each device server, and its first known time, by its own clock [Unix us]."""
+        """Incarnation of each device server, and its first known time, by its own clock."""
         icd, settings = server.icd, server.settings
         without = settings.left_out
         if odd := without - icd.roles.keys():
             known = ", ".join(sorted(icd.roles))
             raise ConfigError(f"settings: without: expected roles of the ICD ({known}), got {', '.join(sorted(odd))}")
         self._server, self._heartbeats, self._scans = server, server.heartbeats(), scans(server)
-        self._within = icd.topics[TOPIC].retention or 0.0
+        self._within = as_duration(icd.topics[TOPIC].retention or 0.0)
         own = next(icd.classes[name].instance for name in server.devices)
         self._prefix = server.instance.removesuffix(own)
         found = (one for one in icd.classes.values() if instance_role(one.instance) not in without)
@@ -360,7 +360,7 @@ class Presence(HealthSource):
         self._early: set[FaultKey] = set()
         """Alarms about components that may not have begun yet: these are neither raised nor cleared."""
 
-    def issues(self, now: float) -> Iterator[HealthIssue]:
+    def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return the missing processes, and the complaints of devices."""
         yield from self._look()
         for component, heard in self._heartbeats.newest.items():
@@ -409,12 +409,12 @@ class Presence(HealthSource):
                 do = f"Read the log of the instance {instance}, which says why, and restart it."
                 yield HealthIssue(DEGRADED, text, of_bus=True, response=do)
 
-    def _without_account(self, name: str) -> float:
-        """Return the time that a device server has lived without writing an account, by its own clock [s]."""
+    def _without_account(self, name: str) -> Duration:
+        """Return the time that a device server has lived without writing an account, by its own clock."""
         beat = self._heartbeats.newest[name].heartbeat
         if self._lives.get(name, ("", 0))[0] != beat.incarnation:
             self._lives[name] = beat.incarnation, beat.time
-        return (beat.time - max(self._lives[name][1], self._accounts_us.get(name, 0))) / 1e6
+        return beat.time - max(self._lives[name][1], self._accounts_us.get(name, NEVER))
 
     def _of_kind(self, worker: WorkerEntry) -> Iterator[HealthIssue]:
         heard = self._heartbeats.heard_of(worker.name)
@@ -482,9 +482,9 @@ class MasterView:
         self._states, self._states_known = states, states_known
         self._changes = Changes()
         self._marker: tuple[object, ...] = ()
-        self._looked_at = 0.0
+        self._looked_at = NEVER
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return SdpMaster's own attributes, after a report about it or after a while."""
         marker = (self._states.version(self._device), self._states_known())
         if marker == self._marker and not is_due(now, self._looked_at):
@@ -493,7 +493,7 @@ class MasterView:
             yield self._device, name, self._changes.reading(name, value, now)
         self._marker, self._looked_at = marker, now
 
-    def _values(self, now: float) -> dict[str, Value]:
+    def _values(self, now: Time) -> dict[str, Value]:
         health, reasons = self._overview.judge(now)
         mode = self._states.label(self._device, ADMIN_MODE) if self._states_known() else ""
         state = self._state(mode, health)
@@ -532,9 +532,9 @@ class BusView:
         self._class = device_class
         self._overview = overview
         self._changes = Changes()
-        self._looked_at = 0.0
+        self._looked_at = NEVER
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return all attributes of SdpBus, once in a while: accounts arrive each second or so."""
         if not is_due(now, self._looked_at):
             return
@@ -555,9 +555,9 @@ class BusView:
         for name, value in self._own(streams, troubles, now).items():
             yield self._device, name, self._changes.reading(name, value, now)
 
-    def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: float) -> Reading:
+    def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: Time) -> Reading:
         value = figure(stream, source.figure, now)
-        silent = now - stream.heard > self._class.stale_after
+        silent = now - stream.heard > as_duration(self._class.stale_after)
         # Totals hold during silence; a rate or a lag does not.
         stale = silent and source.figure in ("rate", "in_flight")
         stale = stale or (source.figure in ("lag", "lag_time") and self._overview.is_stale(stream, now))
@@ -565,7 +565,7 @@ class BusView:
         return Reading(value, stream.heard, quality)
 
     def _own(
-        self, streams: Mapping[str, StreamTotals], troubles: list[tuple[Quality, str]], now: float
+        self, streams: Mapping[str, StreamTotals], troubles: list[tuple[Quality, str]], now: Time
     ) -> dict[str, Value]:
         bus = self._overview.bus
         issues = [one for one in self._overview.issues(now) if one.of_bus]
@@ -608,12 +608,12 @@ def _last_error(health: BusHealth, streams: Mapping[str, StreamTotals]) -> str:
         if stream.account.last_error
     ]
     if health.last_error:
-        errors.append((round(health.last_error_at * 1e6), "bus", health.last_error))
+        errors.append((health.last_error_at, "bus", health.last_error))
     if not errors:
         return ""
     at_us, where, what = max(errors, key=lambda error: error[0])
     # A snapshot of an older release has no time.
-    when = utc_seconds(at_us / 1e6) if at_us else "(time not known)"
+    when = utc_seconds(at_us) if at_us else "(time not known)"
     return f"{when} {where}: {what}"
 
 

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import BusHealth, Record
+from facade.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_seconds, as_time
 from facade.codec.arrays import Array
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, key_of, read_header
 from facade.icd.model import Attribute, Icd
@@ -37,19 +38,19 @@ from facade.severities import ALARM, WARNING
 CLASS = "SdpQuality"
 _OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
 """Attributes that the view provides itself."""
-AHEAD = 5.0
-"""A metric whose time is ahead of the broker's by more is refused [s]."""
-BEHIND = 60.0
-"""A metric whose time is behind the broker's by more is too late to be shown [s]."""
+AHEAD = 5 * SECOND
+"""A metric whose time is ahead of the broker's by more is refused."""
+BEHIND = MINUTE
+"""A metric whose time is behind the broker's by more is too late to be shown."""
 _MOST_UNKNOWN = 64
 """Names kept per subarray, the newest ones."""
-_RATE_OVER = 10.0
-"""Period of the mean in `metricsRate` [s]."""
+_RATE_OVER = 10 * SECOND
+"""Period of the mean in `metricsRate`."""
 _MOST_NAMES = 8
 """Names of metrics in a line of Status, or of health."""
 QUALITY_LOW = "qualityLow"
-_BACK = 15.0
-"""Time after an outage of the bus in which a metric may still be on its way [s]; producers retry after up to 10 s."""
+_BACK = 15 * SECOND
+"""Time after an outage of the bus in which a metric may still be on its way; producers retry after up to 10 s."""
 _SEVERITY_OF_QUALITY = {Quality.WARNING: WARNING, Quality.ALARM: ALARM}
 _WORDS = {
     "min_warning": "above {:g}",
@@ -65,8 +66,8 @@ class NewestMetric:
 
     header: Metric
     array: Array = field(repr=False)
-    appended: float
-    """Append time, by the broker's clock [Unix s]."""
+    appended: Time
+    """Append time, by the broker's clock."""
 
 
 @dataclass(slots=True)
@@ -77,8 +78,8 @@ class Measured:
     unknown: dict[str, None] = field(default_factory=dict)
     """Metrics that are not in the ICD, the newest last."""
     used: int = 0
-    scan: tuple[int, float] | None = None
-    """The newest scan id, and the time of its data [Unix s]."""
+    scan: tuple[int, Time] | None = None
+    """The newest scan id, and the time of its data."""
 
 
 class QualityFlow(Flow):
@@ -112,7 +113,11 @@ class QualityFlow(Flow):
         """Return the values that are not on the topic any more."""
         lost = [metric for metric in self._shown() if key_of(metric.header).encode() in self._replaced]
         most = {metric.header.metric: self._metrics[metric.header.metric].most for metric in lost}
-        return {"replaced": [(one.header, fit(one.array, most[one.header.metric])[0], one.appended) for one in lost]}
+        return {
+            "replaced": [
+                (one.header, fit(one.array, most[one.header.metric])[0], as_seconds(one.appended)) for one in lost
+            ]
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Show the values that are not on the topic any more, until it has newer ones."""
@@ -120,10 +125,10 @@ class QualityFlow(Flow):
             measured, wanted = self.measured.get(header.subarray), self._metrics.get(header.metric)
             array = np.array(value, np.str_ if header.dtype == TEXT else np.float64)
             if measured is not None and wanted is not None and array.ndim == wanted.axes and not wanted.differs(header):
-                measured.newest[header.metric] = NewestMetric(header, array, appended)
+                measured.newest[header.metric] = NewestMetric(header, array, as_time(appended))
                 self._replaced.add(key_of(header).encode())
                 if header.scan_id is not None:
-                    measured.scan = header.scan_id, header.time / 1e6
+                    measured.scan = header.scan_id, header.time
 
     def _fold(self, record: Record) -> Outcome:
         if record.value is None:
@@ -139,16 +144,15 @@ class QualityFlow(Flow):
             if len(measured.unknown) > _MOST_UNKNOWN:
                 del measured.unknown[next(iter(measured.unknown))]
             return Suppressed("unknown-metric")
-        appended = record.timestamp_us / 1e6
-        if why := _untimely(header, appended) or wanted.differs(header):
+        if why := _untimely(header, record.timestamp_us) or wanted.differs(header):
             return why
         array = decode(header.encoding, record.value, header.shape, header.dtype)
         if isinstance(array, RecordRejected):
             return array
-        measured.newest[header.metric] = NewestMetric(header, array, appended)
+        measured.newest[header.metric] = NewestMetric(header, array, record.timestamp_us)
         measured.used += 1
         if header.scan_id is not None:
-            measured.scan = header.scan_id, header.time / 1e6
+            measured.scan = header.scan_id, header.time
         return USED
 
     def _remove(self, record: Record) -> Outcome:
@@ -196,12 +200,12 @@ def _differs(field: str, expected: str, header: Metric, got: object) -> RecordRe
     return RecordRejected(field, f"headers.{METRIC}.{field}", what)
 
 
-def _untimely(header: Metric, appended: float) -> Unused | None:
-    age = appended - header.time / 1e6
+def _untimely(header: Metric, appended: Time) -> Unused | None:
+    age = appended - header.time
     if age > BEHIND:
         return LATE
     if age < -AHEAD:
-        what = f"expected a time at most {AHEAD:g} s ahead of the broker's, got {-age:.3f} s"
+        what = f"expected a time at most {as_seconds(AHEAD):g} s ahead of the broker's, got {as_seconds(-age):.3f} s"
         return RecordRejected("ahead", f"headers.{METRIC}.time", what)
     return None
 
@@ -275,16 +279,16 @@ class QualityView(NewestView):
         """As of the last update."""
         self.stopped: list[str] = []
         """Metrics that have stopped, as of the last update."""
-        self._counts: deque[tuple[float, int]] = deque()
+        self._counts: deque[tuple[Time, int]] = deque()
         """Records used until a time, oldest first."""
 
-    def _look(self, now: float) -> dict[str, Value]:
+    def _look(self, now: Time) -> dict[str, Value]:
         self.stopped = []
         found = {name: self._metric(name, now) for name, one in self._attributes.items() if is_metric(one)}
         self._metrics = {name: reading for name, reading in found.items() if reading is not None}
         return {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
 
-    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+    def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         if not is_known:
             self._metrics = {}
         yield from self._metrics.items()
@@ -300,7 +304,7 @@ class QualityView(NewestView):
             if limits is not None and reading.quality in (Quality.WARNING, Quality.ALARM):
                 yield name, reading, limits
 
-    def _metric(self, name: str, now: float) -> Reading | None:
+    def _metric(self, name: str, now: Time) -> Reading | None:
         """Return the reading of a metric's attribute; None: the metric never came."""
         metric, shown, attribute = self._measured.newest.get(name), self._shown.get(name), self._attributes[name]
         if metric is not None and (shown is None or shown.metric is not metric):
@@ -308,21 +312,21 @@ class QualityView(NewestView):
         if shown is None:
             return None
         limit = self._class.stale_after if attribute.stale_after is None else attribute.stale_after
-        stopped = metric is None or (limit > 0 and now - metric.appended > limit)
+        stopped = metric is None or (limit > 0 and now - metric.appended > as_duration(limit))
         if stopped:
             self.stopped.append(name)
         return shown.reading.invalid() if stopped else shown.reading
 
-    def _rate(self, now: float) -> float:
+    def _rate(self, now: Time) -> float:
         if self._counts and now < self._counts[-1][0]:
             self._counts.clear()  # the clock was set back
         self._counts.append((now, self._measured.used))
         while now - self._counts[0][0] > _RATE_OVER:
             self._counts.popleft()
         since, before = self._counts[0]
-        return round((self._measured.used - before) / (now - since), 1) if now > since else 0.0
+        return round((self._measured.used - before) / as_seconds(now - since), 1) if now > since else 0.0
 
-    def _judge(self, now: float) -> tuple[str, list[str]]:
+    def _judge(self, now: Time) -> tuple[str, list[str]]:
         by_quality: dict[Quality, list[str]] = {}
         for name, reading in self._metrics.items():
             by_quality.setdefault(reading.quality, []).append(name)
@@ -336,7 +340,7 @@ class QualityView(NewestView):
 
 def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
     value, known = fit(metric.array, axes(attribute))
-    time = metric.header.time / 1e6
+    time = metric.header.time
     return Reading(value, time, judge(value, attribute.limits) if known else Quality.INVALID)
 
 
@@ -351,7 +355,7 @@ class Excesses:
         self._views = views
         self._prefixes = tuple(f"subarray/{view.subarray:02d}/" for view in views)
         self._health = health
-        self._away_at = float("-inf")
+        self._away_at = NEVER
         """Last time that the bus was away."""
 
     def is_excess(self, key: FaultKey) -> bool:
@@ -359,11 +363,11 @@ class Excesses:
         condition, source = key
         return condition == QUALITY_LOW and source.startswith(self._prefixes)
 
-    def find(self, now: float) -> dict[FaultKey, Fault] | None:
+    def find(self, now: Time) -> dict[FaultKey, Fault] | None:
         """Return the excesses by condition and metric; None during an outage of the bus, and a little longer."""
         if not self._health.connected:
             self._away_at = now
-        return None if 0.0 <= now - self._away_at < _BACK else dict(self._find())
+        return None if NOTHING <= now - self._away_at < _BACK else dict(self._find())
 
     def _find(self) -> Iterator[tuple[FaultKey, Fault]]:
         for prefix, view in zip(self._prefixes, self._views, strict=True):

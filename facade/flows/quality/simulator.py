@@ -17,7 +17,7 @@ import typer
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.port import Record
-from facade.clock import SystemClock
+from facade.clock import SystemClock, Time
 from facade.codec.arrays import Array
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.console import ERR
@@ -96,7 +96,7 @@ class QualitySeries:
         self._noise[self.bad] *= _BAD
         self._flagged[self.bad] = 0.6
 
-    def next(self, now_us: int) -> Iterator[Record]:
+    def next(self, now_us: Time) -> Iterator[Record]:
         """Return the metrics of the next round."""
         scenario = self.scenario
         metrics = self._axes() if self.rounds % _AXES_EVERY == 0 else {}
@@ -186,7 +186,7 @@ def quality(
     pause, begin, records, size = threading.Event(), clock.monotonic(), 0, 0
     with stopping() as stopped:
         while not stopped() and (count is None or series.rounds < count):
-            for record in series.next(round(clock.now() * 1e6)):
+            for record in series.next(clock.now_us()):
                 writer.send(record)
                 records, size = records + 1, size + len(record.value or b"")
             while not stopped() and (left := begin + series.rounds / rate - clock.monotonic()) > 0:

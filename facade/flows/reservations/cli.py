@@ -30,7 +30,7 @@ def list_reservations(
 
     Example: sdp-facade reservations list --subarray 1
     """
-    now = round(SystemClock().now() * 1e6)
+    now = SystemClock().now_us()
     ledger, unreadable = ReservationLedger(), 0
     for record in KafkaBus(Connection(load_settings()), client="reservations-list").read_all(RESERVATIONS):
         unreadable += isinstance(ledger.fold(record, now), RecordRejected)
@@ -64,4 +64,4 @@ def _row(one: Reservation, now: int) -> tuple[str, ...]:
     quantity = "" if one.quantity is None else f"{one.quantity:g} {one.unit}".strip()
     what = ", ".join(filter(None, (quantity, " ".join(one.names))))
     state = one.state if one.expires > now else f"{one.state}, {_EXPIRED}"
-    return owner_of(one), one.kind, what or "any", state, moment(one.expires / 1e6), one.id, one.text
+    return owner_of(one), one.kind, what or "any", state, moment(one.expires), one.id, one.text

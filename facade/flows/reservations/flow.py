@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 
 from facade.bus.port import Record
-from facade.clock import Clock, utc_text
+from facade.clock import FOREVER, NEVER, Clock, Time, as_seconds, utc_text
 from facade.flows.reservations.ledger import (
     GRANTED,
     REFUSED,
@@ -51,7 +51,7 @@ class ReservationsFlow(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process the state of a reservation; see `facade.runtime.flow.Flow`."""
-        return self.ledger.fold(record, round(self._clock.now() * 1e6))
+        return self.ledger.fold(record, self._clock.now_us())
 
 
 class Look:
@@ -60,14 +60,13 @@ class Look:
     def __init__(self, ledger: ReservationLedger) -> None:
         self._ledger = ledger
         self._version = -1
-        self._from = self._until = 0.0
+        self._from = self._until = NEVER
 
-    def is_due(self, now: float) -> bool:
-        """Return whether an update is due at a time [Unix s], also when the clock was set back."""
+    def is_due(self, now: Time) -> bool:
+        """Return whether an update is due at a time, also when the clock was set back."""
         if self._from <= now < self._until and (self._version == self._ledger.version or not is_due(now, self._from)):
             return False
-        expiry = self._ledger.next_expiry(round(now * 1e6))
-        self._from, self._until = now, float("inf") if expiry is None else expiry / 1e6
+        self._from, self._until = now, self._ledger.next_expiry(now) or FOREVER
         self._version = self._ledger.version
         return True
 
@@ -79,7 +78,7 @@ class ReservationsView:
         self._device, self._subarray, self._ledger, self._known = device, subarray, ledger, known
         self._look = Look(ledger)
 
-    def readings(self, now: float) -> Iterator[DeviceReading]:
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return all attributes after a change or an expiry of a reservation."""
         if not self._known() or not self._look.is_due(now):
             return
@@ -87,19 +86,18 @@ class ReservationsView:
             yield self._device, name, reading
 
 
-def readings(ledger: ReservationLedger, now: float, subarray: int | None = None) -> Mapping[str, Reading]:
+def readings(ledger: ReservationLedger, now: Time, subarray: int | None = None) -> Mapping[str, Reading]:
     """Return the attributes about the reservations of one subarray, or of all.
 
     Their time is the time of the newest record or expiry; without a reservation it is now.
     """
-    now_us = round(now * 1e6)
     conflicts = [
         one
-        for one in ledger.conflicts(now_us)
+        for one in ledger.conflicts(now)
         if subarray is None or any(reservation.subarray == subarray for reservation in one.reservations)
     ]
-    time = ledger.changed_at(now_us, subarray) / 1e6 or now
-    shown = values(list(ledger.current(now_us, subarray)), conflicts)
+    time = ledger.changed_at(now, subarray) or now
+    shown = values(list(ledger.current(now, subarray)), conflicts)
     return {name: Reading(value, time) for name, value in shown.items()}
 
 
@@ -108,14 +106,14 @@ def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Map
     current, conflicts = list(current), list(conflicts)
     counts = Counter(one.state for one in current)
     shown = nsmallest(MOST_SHOWN, current, key=lambda one: (one.expires, one.id))
-    expiry = min((one.expires for one in current if one.state == GRANTED), default=0)
+    expiry = min((one.expires for one in current if one.state == GRANTED), default=NEVER)
     named = nsmallest(MOST_SHOWN, conflicts, key=lambda one: one.resource)
     return {
         "reservations": tuple(json.dumps(as_dict(one)) for one in shown),
         "reservationsRequested": counts[REQUESTED],
         "reservationsHeld": counts[GRANTED],
         "reservationsRefused": counts[REFUSED],
-        "nextReservationExpiry": expiry / 1e6,
+        "nextReservationExpiry": as_seconds(expiry),
         "nextReservationExpiryUtc": utc_text(expiry) if expiry else "",
         "reservationConflicts": len(conflicts),
         "conflictingReservations": tuple(json.dumps(_conflict(one)) for one in named),
@@ -179,28 +177,27 @@ class ReservationsHealth(HealthSource):
         flow = self._server.find(ReservationsFlow)
         return flow.ledger if flow is not None and self._server.has_read(flow.topic, STATES) else None
 
-    def issues(self, now: float) -> Iterator[HealthIssue]:
+    def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return the conflicts, and the subarrays whose resources have an expired reservation."""
         if (ledger := self._ledger()) is None:
             return
-        now_us = round(now * 1e6)
-        if conflicts := ledger.conflicts(now_us):
+        if conflicts := ledger.conflicts(now):
             more = f"; and {len(conflicts) - 1} more resources" * (len(conflicts) > 1)
             key = _CONFLICT, f"{ORIGIN}/reservations"
             counted = {"conflicts": float(len(conflicts))}
             yield HealthIssue(DEGRADED, _in_words(min(conflicts)) + more, key, ALARM, values=counted)
         for number in sorted(self._held.of_subarray):
-            if names := self._expired(ledger, number, now_us):
+            if names := self._expired(ledger, number, now):
                 text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"
                 yield HealthIssue(DEGRADED, excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
-        if left_out := ledger.left_out(now_us):
+        if left_out := ledger.left_out(now):
             yield HealthIssue(
                 DEGRADED,
                 f"{left_out} reservations are not shown: there are too many",
                 response="See them: sdp-facade reservations list. Ask the owners to release what has expired.",
             )
 
-    def _expired(self, ledger: ReservationLedger, number: int, now_us: int) -> list[str]:
+    def _expired(self, ledger: ReservationLedger, number: int, now: Time) -> list[str]:
         """Return the resources of a subarray that only its expired reservations name."""
         held = self._held.of_subarray[number]
         expired: set[tuple[str, str]] = set()
@@ -208,7 +205,7 @@ class ReservationsHealth(HealthSource):
         for one in ledger.all(number):
             if one.state == GRANTED and one.pb_id is None and one.kind in held:
                 names = {(one.kind, name) for name in one.names if name in held[one.kind]}
-                (current if one.expires > now_us else expired).update(names)
+                (current if one.expires > now else expired).update(names)
         return [f"{kind} {name}" for kind, name in sorted(expired - current)]
 
     def values(self, device_class: str) -> Mapping[str, Value]:
@@ -217,7 +214,7 @@ class ReservationsHealth(HealthSource):
         if ledger is None or device_class != MASTER:
             return {}
         self._look = self._look or Look(ledger)
-        now = self._server.clock.now()
+        now = self._server.clock.now_us()
         if self._look.is_due(now):
             self._shown = {name: reading.value for name, reading in readings(ledger, now).items()}
         return self._shown

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from facade.bus.port import Record
-from facade.clock import utc_text
+from facade.clock import NEVER, Time, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Reservation
@@ -89,8 +89,8 @@ class ReservationLedger:
     def __init__(self) -> None:
         self.version = 0
         """Changes with each change of a reservation."""
-        self._left_out: dict[str, int] = {}
-        """Expiry of each reservation beyond the limits [Unix us], by id."""
+        self._left_out: dict[str, Time] = {}
+        """Expiry of each reservation beyond the limits, by id."""
         self._known: dict[str, Reservation] = {}
         """Unreleased ones, by id."""
         self._of_subarray: dict[int, dict[str, Reservation]] = defaultdict(dict)
@@ -100,13 +100,13 @@ class ReservationLedger:
         """Granted ones by resource and id, whether expired or not."""
         self._contested: dict[Resource, None] = {}
         """Resources named by several of them."""
-        self._newest: dict[int, int] = {}
-        """Time of the newest record of each subarray [Unix us]."""
+        self._newest: dict[int, Time] = {}
+        """Time of the newest record of each subarray."""
         self._names = 0
         self._soonest = 0
         """No reservation expires earlier [Unix us]."""
 
-    def fold(self, record: Record, now: int) -> Outcome:
+    def fold(self, record: Record, now: Time) -> Outcome:
         """Process a record of the topic, and return its outcome."""
         if record.value is None:
             reservation_id = (record.key or b"").decode("utf-8", "replace")
@@ -129,7 +129,7 @@ class ReservationLedger:
         self._remove(one.id)
         for known in (self._released, self._left_out):
             known.pop(one.id, None)
-        self._newest[one.subarray] = max(self._newest.get(one.subarray, 0), one.time)
+        self._newest[one.subarray] = max(self._newest.get(one.subarray, NEVER), one.time)
         if one.state == RELEASED:
             self._released[one.id] = one.sequence
             if len(self._released) > MOST_RELEASED:
@@ -142,19 +142,19 @@ class ReservationLedger:
         """Return the unreleased reservations of a subarray, or of all, including expired ones."""
         return (self._known if subarray is None else self._of_subarray.get(subarray, {})).values()
 
-    def current(self, now: int, subarray: int | None = None) -> Iterator[Reservation]:
+    def current(self, now: Time, subarray: int | None = None) -> Iterator[Reservation]:
         """Return the requested, granted and refused reservations that have not expired."""
         return (one for one in self.all(subarray) if one.expires > now)
 
-    def left_out(self, now: int) -> int:
+    def left_out(self, now: Time) -> int:
         """Count the unexpired reservations beyond the limits at a time [Unix us]; at most `MOST`."""
         return sum(expires > now for expires in self._left_out.values())
 
-    def holders(self, kind: str, name: str, now: int) -> list[Reservation]:
+    def holders(self, kind: str, name: str, now: Time) -> list[Reservation]:
         """Return the granted reservations of a resource that have not expired at a time [Unix us]."""
         return [one for one in self._granted.get((kind, name), {}).values() if one.expires > now]
 
-    def conflicts(self, now: int) -> list[Conflict]:
+    def conflicts(self, now: Time) -> list[Conflict]:
         """Return the resources with a conflict at a time [Unix us]."""
         found = []
         for resource in self._contested:
@@ -163,16 +163,16 @@ class ReservationLedger:
                 found.append(Conflict(resource, tuple(held)))
         return found
 
-    def next_expiry(self, now: int) -> int | None:
-        """Return the time of the next expiry [Unix us]; None: there is none."""
+    def next_expiry(self, now: Time) -> Time | None:
+        """Return the time of the next expiry; None: there is none."""
         return min((one.expires for one in self.current(now)), default=None)
 
-    def changed_at(self, now: int, subarray: int | None = None) -> int:
-        """Return the time of the newest record or expiry of a subarray, or of all [Unix us]; 0 if there is none."""
+    def changed_at(self, now: Time, subarray: int | None = None) -> Time:
+        """Return the time of the newest record or expiry of a subarray, or of all; 0 if there is none."""
         newest = max(self._newest.values(), default=0) if subarray is None else self._newest.get(subarray, 0)
         return max((one.expires for one in self.all(subarray) if newest < one.expires <= now), default=newest)
 
-    def _has_room(self, one: Reservation, before: Reservation | None, now: int) -> bool:
+    def _has_room(self, one: Reservation, before: Reservation | None, now: Time) -> bool:
         if self._fits(one, before):
             return True
         if self._soonest <= now:  # not at each record of a storm
@@ -212,7 +212,7 @@ class ReservationLedger:
         self.version += 1
 
 
-def read_ledger(records: Iterable[Record], now: int) -> ReservationLedger:
+def read_ledger(records: Iterable[Record], now: Time) -> ReservationLedger:
     """Return the reservations of the topic.
 
     Parameters

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from facade.bus.kafka.opening import OwnBus
 from facade.bus.port import Record
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, SystemClock, as_duration
 from facade.flows.reservations.ledger import (
     GRANTED,
     REFUSED,
@@ -87,7 +87,7 @@ class ReservationSource(OwnBus):
         **more
             Further fields of ``reservation.schema.json``, such as ``pb_id``, ``quantity`` and ``exclusive``.
         """
-        now_us = round(self._clock.now() * 1e6)
+        now_us = self._clock.now_us()
         return self._write(
             Reservation(
                 id=reservation_id,
@@ -95,8 +95,8 @@ class ReservationSource(OwnBus):
                 kind=kind,
                 names=list(names),
                 state=state,
-                expires=now_us + round(seconds * 1e6),
-                sequence=max(now_us, 1),
+                expires=now_us + as_duration(seconds),
+                sequence=max(int(now_us), 1),
                 time=now_us,
                 source=self._source,
                 **more,
@@ -105,7 +105,7 @@ class ReservationSource(OwnBus):
 
     def renew(self, one: Reservation, *, seconds: float) -> Reservation:
         """Renew a reservation: it expires in `seconds` [s] from now."""
-        return self._change(one, expires=round((self._clock.now() + seconds) * 1e6))
+        return self._change(one, expires=self._clock.now_us() + as_duration(seconds))
 
     def grant(self, one: Reservation, text: str = "") -> Reservation:
         """Grant a request."""
@@ -124,8 +124,8 @@ class ReservationSource(OwnBus):
         self._send(Record(topic=RESERVATIONS, key=reservation_id.encode(), value=None))
 
     def _change(self, one: Reservation, **changes: Any) -> Reservation:
-        now_us = round(self._clock.now() * 1e6)
-        sequence = max(now_us, one.sequence + 1)
+        now_us = self._clock.now_us()
+        sequence = max(int(now_us), one.sequence + 1)
         return self._write(replace(one, sequence=sequence, time=now_us, source=self._source, **changes))
 
     def _write(self, one: Reservation) -> Reservation:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from facade.clock import utc_text
+from facade.clock import MINUTE, Time, as_seconds, utc_text
 from facade.errors import IcdError
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow, describe, products_of
@@ -25,8 +25,8 @@ from facade.severities import ALARM
 
 TABLE_LOST = "tableLost"
 
-_MADE_GOOD = 600.0
-"""Longest time after which a repaired loss is still reported [s]: alarms at rest are remembered as long."""
+_MADE_GOOD = 10 * MINUTE
+"""Longest time after which a repaired loss is still reported: alarms at rest are remembered as long."""
 
 
 class Losses:
@@ -37,7 +37,7 @@ class Losses:
     """
 
     def __init__(
-        self, flow: TablesFlow, prefixes: Sequence[str], has_reported: Callable[[FaultKey, int], bool]
+        self, flow: TablesFlow, prefixes: Sequence[str], has_reported: Callable[[FaultKey, Time], bool]
     ) -> None:
         self._flow = flow
         self._prefixes = tuple(prefixes)
@@ -48,12 +48,12 @@ class Losses:
         condition, product = key
         return condition == TABLE_LOST and product.startswith(self._prefixes)
 
-    def find(self, now: float) -> dict[FaultKey, Fault]:
+    def find(self, now: Time) -> dict[FaultKey, Fault]:
         """Return the losses by condition and product."""
         found = {}
         for table in self._flow.failed.values():
             key = (TABLE_LOST, table.product)
-            is_news = now - table.time / 1e6 < _MADE_GOOD and not self._has_reported(key, table.time)
+            is_news = now - table.time < _MADE_GOOD and not self._has_reported(key, table.time)
             if self.is_loss(key) and (is_news or not self._is_made_good(table)):
                 why = table.reason or "no reason given"
                 text = f"table {table.table} of {table.product} never became complete: {why}"
@@ -88,7 +88,7 @@ class CalibrationView(NewestView):
         self._strange: list[str] = []
         """Dishes without an attribute for their offsets."""
 
-    def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
+    def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         self._values |= values
         expired = self._is_expired(now)
         for name, value in self._values.items():
@@ -103,14 +103,14 @@ class CalibrationView(NewestView):
             return Quality.INVALID  # the table has none, or has gone
         return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
 
-    def _is_expired(self, now: float) -> bool:
+    def _is_expired(self, now: Time) -> bool:
         until = None if self._solution is None else self._solution[1].valid_until
-        return until is not None and until < now * 1e6
+        return until is not None and until < now
 
-    def _look(self, now: float) -> dict[str, Value]:
+    def _look(self, now: Time) -> dict[str, Value]:
         values = {} if self._seen == self._flow.changes else self._tables()
         if self._solution is not None:
-            values["age"] = round(max(0.0, now - self._solution[0].time / 1e6), 1)
+            values["age"] = round(max(0.0, as_seconds(now - self._solution[0].time)), 1)
         return values
 
     def _tables(self) -> dict[str, Value]:
@@ -134,7 +134,7 @@ class CalibrationView(NewestView):
         self._strange = sorted(name.removeprefix(_POINTING) for name in offsets.keys() - self._attributes.keys())
         return {name: three for name, three in offsets.items() if name in self._attributes}
 
-    def _judge(self, now: float) -> tuple[str, list[str]]:
+    def _judge(self, now: Time) -> tuple[str, list[str]]:
         lines = []
         expired = self._is_expired(now)
         if self._solution is None:
@@ -174,12 +174,12 @@ def _solution(table: Table, summary: SolutionSummary) -> dict[str, Value]:
         "digest": table.sha256,
         "location": _text(place(table)),
         "size": table.size,
-        "transferTime": (table.time - table.sent_at) / 1e6,
+        "transferTime": as_seconds(table.time - table.sent_at),
     }
 
 
-def _seconds(time_us: int | None) -> float:
-    return math.nan if time_us is None else time_us / 1e6
+def _seconds(time: Time | None) -> float:
+    return math.nan if time is None else as_seconds(time)
 
 
 def _number(value: float | None) -> float:

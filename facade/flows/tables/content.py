@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from facade.clock import as_seconds
 from facade.codec.arrays import Array
 from facade.errors import ConfigError
 from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, encode
@@ -313,6 +314,6 @@ def _caption(summary: SummaryDict) -> str:
     if summary["snr"] is not None:
         parts.append(f"median S/N {summary['snr']:.3g}")
     if summary["valid_from"] is not None:
-        begin, end = (datetime.fromtimestamp(summary[name] / 1e6, UTC) for name in ("valid_from", "valid_until"))
+        begin, end = (datetime.fromtimestamp(as_seconds(summary[name]), UTC) for name in ("valid_from", "valid_until"))
         parts.insert(0, f"valid {begin:%Y-%m-%d %H:%M:%S} to {end:%Y-%m-%d %H:%M:%S} UTC")
     return "   ".join([*parts, "grey: nothing that is not flagged"])

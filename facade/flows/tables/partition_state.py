@@ -33,6 +33,7 @@ from facade.bus.offsets import (
     newest,
 )
 from facade.bus.port import OffsetRange, Record, TransactionalMember
+from facade.clock import Time
 from facade.errors import BusError
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
@@ -229,7 +230,7 @@ class PartitionState:
         if isinstance(fate, RecordRejected) and not isinstance(fate, Repeated):
             self._set_aside(record, fate)
 
-    def end(self, table: PartialTable, now_us: int, rejected: RecordRejected | None, summary: Any) -> None:
+    def end(self, table: PartialTable, now_us: Time, rejected: RecordRejected | None, summary: Any) -> None:
         """Report that a table has ended, and count its records."""
         name, last = table.header.table, table.newest.offset
         if name not in self._reported and last > table.first_offset:
@@ -273,7 +274,7 @@ class PartitionState:
         self._open.last_error = str(rejected)[:500]
         self._set_aside(table.newest, rejected)
 
-    def lose(self, table: Table, now_us: int) -> RecordRejected:
+    def lose(self, table: Table, now_us: Time) -> RecordRejected:
         """Report that a table is lost, as its first records have been removed from the log."""
         rejected = RecordRejected(
             "lost", "$", f"expected its records from offset {table.first_offset} on, got none any more"
@@ -303,7 +304,7 @@ class PartitionState:
         """Return the dead letters, which are written first."""
         return list(self._letters)
 
-    def reports(self, tables: Sequence[PartialTable], now: float, now_us: int) -> list[Record]:
+    def reports(self, tables: Sequence[PartialTable], now: float, now_us: Time) -> list[Record]:
         """Return the reports and entries, which are written next, in this order."""
         new = [table for table in tables if table.header.table not in self._reported]
         records = [*self._firsts, *(table_record(under_way(table, self.counted.log, now_us)) for table in new)]
@@ -349,21 +350,21 @@ class PartitionState:
         """Return the offset before which no record will be needed again."""
         return min([self.position, *(table.first_offset for table in tables)])
 
-    def _close_entry(self, now: float, now_us: int) -> None:
+    def _close_entry(self, now: float, now_us: Time) -> None:
         self._entries.append(self._entry(self._open, now_us))
         self.account.add(self._open)
         self._open, self._entered_at = RunningAccount(), now
         self.counted.take(self.counted.log, self.counted.end, self._told)
         self._oldest = self.counted.end
 
-    def signs(self, now: float, now_us: int, interval: float) -> list[Record]:
+    def signs(self, now: float, now_us: Time, interval: float) -> list[Record]:
         """Return an empty entry, if there was none within an interval [s]."""
         if self._entries or self._told > self.counted.end or now - self._entered_at < interval:
             return []
         self._entered_at = now
         return [self._entry(RunningAccount(), now_us)]
 
-    def _entry(self, account: RunningAccount, now_us: int) -> Record:
+    def _entry(self, account: RunningAccount, now_us: Time) -> Record:
         account.cover(OffsetRange(self.counted.log, self.counted.end, self._told))
         entry = account.entry(self._by, CALIBRATION, self.partition, now_us)
         if self._oldest < self.counted.end:
@@ -376,7 +377,7 @@ def account_record(entry: AccountEntry) -> Record:
     return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{entry.partition}".encode(), value=encode(entry))
 
 
-def under_way(table: PartialTable, log: str, now_us: int) -> Table:
+def under_way(table: PartialTable, log: str, now_us: Time) -> Table:
     """Return the message about a table under way."""
     names = ("table", "product", "kind", "content_type", "size", "sha256", "sent_at")
     return Table(

@@ -193,7 +193,7 @@ class TableProducer(OwnBus):
             kind=kind,
             content_type=content_type,
             index=0,
-            sent_at=round(self._clock.now() * 1e6),
+            sent_at=self._clock.now_us(),
             **about,
         )
 

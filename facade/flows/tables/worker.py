@@ -166,9 +166,9 @@ class TableWorker(TransactionLoop):
         state = PartitionState(partition, assigned, past, by=self._name)
         self._partitions[partition] = state
         for table in state.lost():
-            self._assembly.end((partition, table.table), table, state.lose(table, self._now_us()))
+            self._assembly.end((partition, table.table), table, state.lose(table, self._clock.now_us()))
         for table in past.gone:  # it may be sent again: its log no longer exists
-            state.lose(table, self._now_us())
+            state.lose(table, self._clock.now_us())
 
     def _drop_all(self) -> None:
         for partition in list(self._partitions):
@@ -249,10 +249,10 @@ class TableWorker(TransactionLoop):
             self._assembly.end(table.key, table.header, rejected)
         state = COMPLETE if rejected is None else FAILED
         _log.info("table ended state=%s table=%s reason=%s", state, table.header.table, rejected and rejected.detail)
-        self._partitions[table.partition].end(table, self._now_us(), rejected, summary)
+        self._partitions[table.partition].end(table, self._clock.now_us(), rejected, summary)
 
     def _commit(self) -> None:
-        now, now_us, records = self._clock.monotonic(), self._now_us(), list[Record]()
+        now, now_us, records = self._clock.monotonic(), self._clock.now_us(), list[Record]()
         offsets, moved = dict[int, int](), dict[int, int]()
         for number, state in self._partitions.items():
             # Step 1: dead letters, reports about tables and entries of the account, of each partition.
@@ -294,6 +294,3 @@ class TableWorker(TransactionLoop):
     def _written(self, state: PartitionState) -> None:
         self.account.add(state.account)
         state.written()
-
-    def _now_us(self) -> int:
-        return round(self._clock.now() * 1e6)

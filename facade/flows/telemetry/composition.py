@@ -12,10 +12,11 @@ import numpy as np
 
 from facade.bus.offsets import Overlap
 from facade.bus.port import Record
+from facade.clock import NEVER, NOTHING, SECOND, Time, as_seconds
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
 from facade.flows.telemetry.consistency import checked, impossible
-from facade.flows.telemetry.ledger import WindowLedger, seconds
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import FOLLOWS, Group, StreamSummary, Summary
 from facade.flows.telemetry.plan import FIGURES, Plan, plans
@@ -39,8 +40,8 @@ from facade.runtime.stream_accounts import WorkerAccounts
 from facade.severities import ALARM
 from facade.windows.frame import Array, FieldArrays
 
-_EVERY = 0.05
-"""Least time between searches for closed windows, for streams with new summaries [s]."""
+_EVERY = SECOND // 20
+"""Least time between searches for closed windows, for streams with new summaries."""
 
 _RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
 """Key of the summary of a rack, with the stream on a shared topic."""
@@ -80,8 +81,8 @@ class TelemetryFlow(Flow):
         """The windowed topic of all summaries; None: each summary names it."""
         self._decode = BatchDecoder[Summary | RackSummary | Watermark](first.form, RackSummary, Watermark).decode_one
         self._is_foreign = lru_cache(1024)(self._names_others)
-        self._looked_at = self._all_at = 0.0
-        """Times of the last update, and of the last update of all streams [Unix s]."""
+        self._looked_at = self._all_at = NEVER
+        """Times of the last update, and of the last update of all streams."""
         self._folded: set[str] = set()
         """Streams with summaries since the last update."""
         self.reporting: dict[str, frozenset[Any]] = {}
@@ -188,7 +189,7 @@ class TelemetryFlow(Flow):
         ledger = self.ledgers.get(stream or "")
         return ledger is not None and not ledger.keeps_any(range(int(found[2]), int(found[3]) + 1))
 
-    def readings(self, now: float) -> Iterator[DeviceReading | ReadingColumn]:
+    def readings(self, now: Time) -> Iterator[DeviceReading | ReadingColumn]:
         """Return the changed columns, and the changed State and Status of devices."""
         if not is_due(now, self._looked_at, _EVERY):
             return
@@ -240,12 +241,12 @@ class _State(msgspec.Struct):
     streams: dict[str, dict[str, Any]]
 
 
-_LATE_OVER, _MOST_LATE = 10.0, 0.1
-"""Period of the count of late records [s], and the share of them above which a group has an issue."""
+_LATE_OVER, _MOST_LATE = 10 * SECOND, 0.1
+"""Period of the count of late records, and the share of them above which a group has an issue."""
 _STEADY, _OVER = 2.0, 3
 """Change of the delay of late records that shows a trend [s], and seconds without any after which they have ended."""
-_STANDS_STILL = 3.0
-"""Delay of a window above which its worker has an issue [s]."""
+_STANDS_STILL = 3 * SECOND
+"""Delay of a window above which its worker has an issue."""
 _SILENT, _LATE = "streamSilent", "streamLate"
 
 
@@ -323,11 +324,11 @@ def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Seq
 class _Counted(NamedTuple):
     """Number of records of each group, by its number, at some time."""
 
-    at: float
+    at: Time
     late: Array
     used: Array
     heard: Array
-    """Time of the last summary of each group [Unix s]; 0: never."""
+    """Time of the last summary of each group [Unix us]; 0: never."""
     sums: Mapping[str, Array]
     """Of the fields, by the names that these have in summaries."""
     delays: dict[int, float]
@@ -345,7 +346,7 @@ class _Counted(NamedTuple):
 
         A rate is that between the last summaries of the two counts: it is right as well while this server catches up.
         """
-        late, since = self.late - before.late, self.heard - before.heard
+        late, since = self.late - before.late, as_seconds(self.heard - before.heard)
         all_of_them = late + self.used - before.used
         fields = {name: FieldArrays(sum=now - before.sums.get(name, 0)) for name, now in self.sums.items()}
         for one in sources:
@@ -404,7 +405,7 @@ class TelemetryHealth(HealthSource):
             for worker in MANIFEST.workers
         ]
 
-    def issues(self, now: float) -> Iterator[HealthIssue]:
+    def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return an issue for each silent or late group, and for each unread partition."""
         self._unread.clear()
         for ledger in self._telemetry.ledgers():
@@ -417,7 +418,8 @@ class TelemetryHealth(HealthSource):
             for group, one in sorted(late.items(), key=lambda one: place(one[0])):
                 if len(one.delays) < _OVER:
                     continue  # its records are in time again, or nobody knows yet whether the delay grows
-                within = f"{one.part} of {one.whole} records within {_LATE_OVER:g} s came too late for their window"
+                over = as_seconds(_LATE_OVER)
+                within = f"{one.part} of {one.whole} records within {over:g} s came too late for their window"
                 text = f"{_name(ledger, group)}: {within}: "
                 if one.catches_up:
                     text += "it sends what it held back, and catches up"
@@ -442,7 +444,7 @@ class TelemetryHealth(HealthSource):
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return figures of the groups and of the workers."""
-        self._wanted = self._decide(self._clock.now())
+        self._wanted = self._decide(self._clock.now_us())
         found: dict[str, Value] = {"workersAlive": self._workers(), "workersWanted": self._wanted.workers}
         for ledger, reporting in self._expected():
             noun, silent = ledger.plan.noun, (ledger.expected - reporting)
@@ -460,12 +462,12 @@ class TelemetryHealth(HealthSource):
         known = {one.name: one.source for one in own.attributes}
         sources = [source for name in FIGURES if (source := known[name])]
         newest, numbers = counted[-1], [int(group) for group in ledger.groups]
-        silence = np.where(newest.heard > 0, newest.at - newest.heard, np.nan)
+        silence = np.where(newest.heard > 0, as_seconds(newest.at - newest.heard), np.nan)
         found = np.full((len(sources) + 1, max(numbers) + 1), np.nan)
         found[:, numbers] = [*newest.figures_since(counted[0], sources, ledger.plan), silence]
         return tuple(map(tuple, found.tolist()))
 
-    def _decide(self, now: float) -> Wanted:
+    def _decide(self, now: Time) -> Wanted:
         before = self._wanted if self._wanted.workers else Wanted(self._workers())
         streams = {topic: one for topic, one in self._streams.items() if topic in self._partitions}
         if not before.workers or not streams:
@@ -483,7 +485,7 @@ class TelemetryHealth(HealthSource):
                 yield ledger, reporting
 
     def _due(
-        self, ledger: WindowLedger, silent: frozenset[Group], reporting: frozenset[Group], now: float
+        self, ledger: WindowLedger, silent: frozenset[Group], reporting: frozenset[Group], now: Time
     ) -> Iterator[tuple[Group, str]]:
         # A group of a scan must send while its subarray scans.
         scanning = self._scans.scanning(now)
@@ -496,17 +498,17 @@ class TelemetryHealth(HealthSource):
             elif not mine and scanning:
                 yield group, f"{', '.join(scanning)} scan{'s' if len(scanning) == 1 else ''}"
 
-    def _late(self, ledger: WindowLedger, now: float) -> Iterator[tuple[Group, _Late]]:
+    def _late(self, ledger: WindowLedger, now: Time) -> Iterator[tuple[Group, _Late]]:
         counted = self._counted.setdefault(ledger.plan.topic, deque())
-        if counted and not 0.0 <= now - counted[-1].at < _LATE_OVER:
+        if counted and not NOTHING <= now - counted[-1].at < _LATE_OVER:
             counted.clear()  # after a long pause, or a change of the clock
-        if not counted or now - counted[-1].at >= 1.0:
+        if not counted or now - counted[-1].at >= SECOND:
             totals = ledger.totals
             sums = {name: column.copy() for name, column in totals.sums.items()}
             counted.append(_Counted(now, totals.late.copy(), totals.count.copy(), totals.heard.copy(), sums, {}))
             for number, *_ in counted[-1].late_since(counted[-2]) if len(counted) > 1 else ():
                 read_to = ledger.read_to(ledger.groups[number])
-                counted[-1].delays[number] = seconds(read_to - int(totals.late_us[number]))
+                counted[-1].delays[number] = as_seconds(read_to - Time(totals.late_us[number]))
         while now - counted[0].at > _LATE_OVER:
             counted.popleft()
         for number, part, whole in counted[-1].late_since(counted[0]):

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from facade.clock import MINUTE, Time
 from facade.flows.telemetry.partial import Summary
-from facade.flows.telemetry.plan import MICRO, Plan
+from facade.flows.telemetry.plan import Plan
 from facade.messages import RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, RecordRejected
@@ -17,15 +18,15 @@ from facade.windows.frame import Array, FieldArrays, Frame
 from facade.windows.summaries import as_frames, frame_of, lengths
 
 MOST = 1e150
-_CLOCK_SLACK = 60.0
-"""Largest difference between the clocks of a worker and of the broker [s]."""
+_CLOCK_SLACK = MINUTE
+"""Largest difference between the clocks of a worker and of the broker."""
 _RUNS = "expected ascending runs without overlap, of whole numbers from 0 to 2^53 - 1"
 _BOUNDS = f"expected numbers up to {MOST:g}, and whole ones up to 2^53 - 1"
 _WHOLE = "expected whole numbers up to 2^53 - 1"
 
 
-def checked(summary: Summary | RackSummary, written_us: int, plan: Plan) -> Sequence[Frame] | RecordRejected:
-    """Return the rows of a summary with an append time [Unix us], or the reason why it is unusable.
+def checked(summary: Summary | RackSummary, written_us: Time, plan: Plan) -> Sequence[Frame] | RecordRejected:
+    """Return the rows of a summary with an append time, or the reason why it is unusable.
 
     The groups of a rack's rows are nodes, and those of other rows are 0.
     """
@@ -34,7 +35,7 @@ def checked(summary: Summary | RackSummary, written_us: int, plan: Plan) -> Sequ
     least = summary.offset_from + (not isinstance(summary, RackSummary) or bool(summary.node))
     if summary.offset_to < least:
         return RecordRejected(INCONSISTENT, "$.offset_to", f"expected at least {least}")
-    latest = written_us + round((plan.window.ahead + plan.window.length + _CLOCK_SLACK) * MICRO)
+    latest = written_us + plan.rule.ahead_us + plan.length_us + _CLOCK_SLACK
     if isinstance(summary, RackSummary):
         for path, trouble in _shape_troubles(summary, plan):
             return RecordRejected(INCONSISTENT, f"$.{path}", trouble)
@@ -49,7 +50,7 @@ def checked(summary: Summary | RackSummary, written_us: int, plan: Plan) -> Sequ
     return found
 
 
-def impossible(watermark: Watermark, written_us: int, plan: Plan) -> RecordRejected | None:
+def impossible(watermark: Watermark, written_us: Time, plan: Plan) -> RecordRejected | None:
     """Return the reason why a watermark is unusable, or None: one of the future would close windows too early."""
     if watermark.partition >= watermark.partitions:
         return RecordRejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
@@ -69,7 +70,7 @@ def _shape_troubles(summary: RackSummary, plan: Plan) -> Sequence[tuple[str, str
     return [(name, f"expected {rows} entries, as of nodes, got {count}") for name, count in found]
 
 
-def _troubles(rows: Frame, plan: Plan, latest: int) -> Iterator[tuple[str, str]]:
+def _troubles(rows: Frame, plan: Plan, latest: Time) -> Iterator[tuple[str, str]]:
     has_records, in_time = rows.count > 0, ~rows.late
     if rows.fields and not has_records.all():
         yield "fields", "expected none where a row has no records"

@@ -21,8 +21,9 @@ import msgspec
 import numpy as np
 
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
+from facade.clock import Duration, Time, as_duration
 from facade.flows.telemetry.partial import Group, Summary
-from facade.flows.telemetry.plan import MICRO, Plan
+from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.watermarks import Mark, Watermarks
 from facade.messages import Partial, RackSummary, Watermark
 from facade.windows.frame import Array, Frame, distinct, merge
@@ -101,8 +102,8 @@ def _begin(summary: Summary | RackSummary) -> tuple[str, int, int]:
     return summary.log, summary.offset_from, summary.offset_from
 
 
-_GRACE = 1.5
-"""Delay of a watermark above which its worker counts as standing still [s]: it commits once a second."""
+_GRACE = as_duration(1.5)
+"""Delay of a watermark above which its worker counts as standing still: it commits once a second."""
 _NODES = 10_000
 """Upper bound of a node's number, in each message."""
 
@@ -180,7 +181,7 @@ class WindowLedger:
         self._overall: OverallWindow | None = None
         self._is_looked_at = False
         """Whether the window over all groups is that of the newest state."""
-        self._members: dict[int, Array] = {}
+        self._members: dict[Time, Array] = {}
         """Whether each group has records in a window over all groups, by window."""
         self._begin(rebuilt=False)
 
@@ -205,7 +206,7 @@ class WindowLedger:
         return not self.expected or bool((self._of_nodes[nodes.start : nodes.stop] >= 0).any())
 
     def take(
-        self, group: Group, summary: Summary, heard: float, *, follows: int = 0, count: bool = True
+        self, group: Group, summary: Summary, heard: Time, *, follows: int = 0, count: bool = True
     ) -> Overlap | None:
         """Count the offsets of a summary. Return an overlap, with which it must not be folded, or None; see `fold`."""
         coverage = self._counted if count else self._rebuilding
@@ -215,17 +216,17 @@ class WindowLedger:
             self._gaps.append((summary.partition, lost))
         return self._refused(found, heard)
 
-    def take_rack(self, summary: RackSummary, heard: float, *, count: bool = True) -> Overlap | None:
+    def take_rack(self, summary: RackSummary, heard: Time, *, count: bool = True) -> Overlap | None:
         """Count the offsets of the summary of a rack; see `take`. A gap before them is kept."""
         found = (self._counted if count else self._rebuilding).take_rack(summary)
         if isinstance(found, Gap) and count:
             self._gaps.append((summary.partition, found))
         return self._refused(found, heard)
 
-    def _refused(self, found: Overlap | Gap | LogCut | None, heard: float) -> Overlap | None:
+    def _refused(self, found: Overlap | Gap | LogCut | None, heard: Time) -> Overlap | None:
         if isinstance(found, Gap | LogCut):
             for windows in (self._windows, self._all_groups):
-                windows.tear(round(heard * MICRO))
+                windows.tear(heard)
             self._changed()
         return found if isinstance(found, Overlap) else None
 
@@ -253,45 +254,44 @@ class WindowLedger:
         kept = numbers >= 0
         return rows if kept.all() else rows.take(kept) if kept.any() else None
 
-    def hear(self, group: Group, partition: int, heard: float) -> None:
+    def hear(self, group: Group, partition: int, heard: Time) -> None:
         """Note that a summary of a group came; parameters as of `fold`."""
         if self.totals.hear(np.array([self.number(group)]), partition, heard):
             self._changed()
 
-    def fold(self, rows: Frame, heard: float, *, partition: int = 0, count: bool = True) -> None:
+    def fold(self, rows: Frame, heard: Time, *, partition: int = 0, count: bool = True) -> None:
         """Merge the rows of a summary.
 
         Parameters
         ----------
         heard
-            Time of the summary [Unix s].
+            Time of the summary.
         partition
             Partition of the records.
         count
             False for records that the snapshot already counts: they only rebuild windows.
         """
-        heard_us = round(heard * MICRO)
         if self.totals.hear(rows.group, partition, heard):
             self._changed()
         if count:
             self.totals.add(rows)
         if self._per_group and (count or self.plan.is_rebuilt):
             # Open windows are not shown, so mostly nothing changes that is.
-            if self._windows.add(rows, self._read_to_of_groups(), heard_us):
+            if self._windows.add(rows, self._read_to_of_groups(), heard):
                 self._shown = None
         if self._over_all and count:
-            self._fold_over_all(rows, heard_us)
+            self._fold_over_all(rows, heard)
 
-    def _fold_over_all(self, rows: Frame, heard_us: int) -> None:
+    def _fold_over_all(self, rows: Frame, heard: Time) -> None:
         kept = ~rows.late & (rows.count > 0)
         if not kept.any():
             return
         rows = rows if kept.all() else rows.take(kept)
-        for window in distinct(rows.window):
+        for window in map(Time, distinct(rows.window)):
             there = self._members.setdefault(window, np.zeros(self._size, dtype=np.bool_))
             there[rows.group[rows.window == window]] = True
         together = merge([replace(rows.without_runs(), group=np.zeros(len(rows), dtype=np.int64))], epochs=False)
-        if self._all_groups.add(together, self._read_to_of_all(), heard_us):
+        if self._all_groups.add(together, self._read_to_of_all(), heard):
             self._is_looked_at = False
         for window in self._members.keys() - set(self._all_groups):
             del self._members[window]
@@ -303,8 +303,8 @@ class WindowLedger:
             self.totals.forget_partitions()  # from now on their records may be on others
         self._changed()
 
-    def read_to(self, group: Group | None = None) -> int:
-        """Return the watermark of a group's windows, or of the windows over all groups [Unix us]."""
+    def read_to(self, group: Group | None = None) -> Time:
+        """Return the watermark of a group's windows, or of the windows over all groups."""
         watermarks = self._watermarks if group is None else self._of_groups
         return watermarks.read_to(self._partitions(group), self._summaries)
 
@@ -321,11 +321,11 @@ class WindowLedger:
         return self._read_to
 
     def _read_to_of_all(self) -> Array:
-        return np.array([self.read_to()], dtype=np.int64)
+        return np.array([int(self.read_to())], dtype=np.int64)
 
-    def standing_still(self, now: float, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
-        """Return the partitions of a group, or all, that are not read up to now [Unix s], with their watermarks."""
-        newest = self.plan.rule.newest_close(round((now - _GRACE) * MICRO))
+    def standing_still(self, now: Time, group: Group | None = None) -> Iterator[tuple[int, Mark]]:
+        """Return the partitions of a group, or all, that are not read up to now, with their watermarks."""
+        newest = self.plan.rule.newest_close(now - _GRACE)
         return self._watermarks.behind(self._partitions(group), newest)
 
     def _partitions(self, group: Group | None) -> Sequence[int]:
@@ -348,7 +348,7 @@ class WindowLedger:
             self._is_looked_at = True
         return self._overall
 
-    def _groups_of(self, window: int) -> frozenset[Group]:
+    def _groups_of(self, window: Time) -> frozenset[Group]:
         there = self._members.get(window)
         return frozenset() if there is None else frozenset(self.groups[at] for at in np.flatnonzero(there).tolist())
 
@@ -356,15 +356,15 @@ class WindowLedger:
         self._shown = self._read_to = None
         self._is_looked_at = False
 
-    def live(self, groups: Collection[Group], now: float, within: float) -> frozenset[Group]:
-        """Return the groups with a summary within the last `within` [s]."""
+    def live(self, groups: Collection[Group], now: Time, within: Duration) -> frozenset[Group]:
+        """Return the groups with a summary within the last `within`."""
         is_live = now - self.totals.heard <= within
         return frozenset(group for group in groups if is_live[self.number(group)])
 
     @property
-    def heard(self) -> float:
-        """Time of the last summary of any group [Unix s]; 0: never."""
-        return float(self.totals.heard.max())
+    def heard(self) -> Time:
+        """Time of the last summary of any group; 0: never."""
+        return Time(self.totals.heard.max())
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
@@ -417,8 +417,3 @@ class WindowLedger:
         self._all_groups = Windows(self.plan.rule, 1)
         self._members = {}
         self._changed()
-
-
-def seconds(time_us: int) -> float:
-    """Convert a data time from [Unix us] to [Unix s]."""
-    return time_us / MICRO

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from facade.bus.port import OffsetRange
+from facade.clock import Duration, as_duration
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
@@ -16,8 +17,6 @@ from facade.icd.topic_model import REBUILT, Window
 from facade.instances import FAMILIES
 from facade.messages import Partial, RackSummary
 from facade.windows.newest import Rule
-
-MICRO = 1_000_000
 
 _RACKS = "rack-summary"
 """Second message of a summary topic, for summaries of racks."""
@@ -79,19 +78,19 @@ class Plan:
         return {field.name: field.first_name for field in self.fields}
 
     @cached_property
-    def length_us(self) -> int:
-        """Length of a window [us]."""
-        return round(self.window.length * MICRO)
+    def length_us(self) -> Duration:
+        """Length of a window."""
+        return as_duration(self.window.length)
 
     @cached_property
-    def disorder_us(self) -> int:
-        """Time between the end of a window and its closing [us]."""
-        return round(self.window.disorder * MICRO)
+    def disorder_us(self) -> Duration:
+        """Time between the end of a window and its closing."""
+        return as_duration(self.window.disorder)
 
     @cached_property
     def rule(self) -> Rule:
         """When windows begin and are closed."""
-        return Rule(self.length_us, self.disorder_us, round(self.window.ahead * MICRO))
+        return Rule(self.length_us, self.disorder_us, as_duration(self.window.ahead))
 
     @property
     def is_rebuilt(self) -> bool:

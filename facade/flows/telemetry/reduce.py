@@ -13,12 +13,13 @@ import numpy as np
 
 from facade import sketch
 from facade.bus.port import PartitionBatch
+from facade.clock import Duration, Time, as_duration, as_seconds
 from facade.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
 from facade.codec.columns import Column as Column
 from facade.codec.plausible import wrong_unit
 from facade.config import Settings
 from facade.flows.telemetry.partial import Group
-from facade.flows.telemetry.plan import MICRO, FieldPlan, Plan
+from facade.flows.telemetry.plan import FieldPlan, Plan
 from facade.icd.fields import Schema
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
@@ -245,11 +246,11 @@ class Reduced:
 class AppendTimes:
     """Append times of consecutive records; single times are looked up only where they decide."""
 
-    first: int
-    last: int
-    """Times of the first and the last record [Unix us]."""
-    at: Callable[[int], int]
-    """Returns the time of one record by its position [Unix us]."""
+    first: Time
+    last: Time
+    """Times of the first and the last record."""
+    at: Callable[[int], Time]
+    """Returns the time of one record by its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,18 +283,19 @@ def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, group
     rule = plan.window
     time = columns[rule.time]
     codes = groups.codes(columns, len(time))
-    lateness, ahead = round(rule.lateness * MICRO), round(rule.ahead * MICRO)
+    lateness, ahead = as_duration(rule.lateness), plan.rule.ahead_us
     if not len(time) or (appended.last - lateness <= time.min() and time.max() <= appended.first + ahead):
         return Sifted(codes, None, list(_strangers(columns, plan, codes)))
     judge = _judges(time, appended, lateness, ahead)
     rejected = list(_strangers(columns, plan, codes))
     for i in np.flatnonzero((time > judge + ahead) & (codes != UNKNOWN)).tolist():
-        what = f"{int(time[i] - judge[i]) / MICRO:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
+        by = as_seconds(Duration(time[i] - judge[i]))
+        what = f"{by:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
         ahead_of = RecordRejected("time-ahead", f"$.{rule.time}", what)
-        rejected.append((i, wrong_unit(int(time[i]), int(judge[i]), f"$.{rule.time}") or ahead_of))
+        rejected.append((i, wrong_unit(Time(time[i]), Time(judge[i]), f"$.{rule.time}") or ahead_of))
     late = time < judge - lateness
     small = np.flatnonzero((time < judge // _OTHER_UNIT) & (codes != UNKNOWN)).tolist()
-    found = ((i, wrong_unit(int(time[i]), int(judge[i]), f"$.{rule.time}")) for i in small)
+    found = ((i, wrong_unit(Time(time[i]), Time(judge[i]), f"$.{rule.time}")) for i in small)
     rejected.extend((i, why) for i, why in found if why is not None)
     return Sifted(codes, late, rejected)
 
@@ -309,7 +311,7 @@ def combine(columns: Mapping[str, Column], plan: Plan, sifted: Sifted, unused: S
         time, codes, late = time[keep], codes[keep], None if late is None else late[keep]
     if not len(time):
         return Reduced(None, 0, 0, sifted.rejected)
-    oldest, newest = (int(limit) // plan.length_us for limit in (time.min(), time.max()))
+    oldest, newest = (Time(limit) // plan.length_us for limit in (time.min(), time.max()))
     # Usually there is one window, and a division is slow.
     window = np.broadcast_to(np.int64(oldest), time.shape) if oldest == newest else time // plan.length_us
     window = window if late is None else np.where(late, 0, window)
@@ -330,7 +332,7 @@ def combine(columns: Mapping[str, Column], plan: Plan, sifted: Sifted, unused: S
     return Reduced(frame(kept, plan, cells), len(time) - late_count, late_count, sifted.rejected)
 
 
-def _judges(time: Column, appended: AppendTimes, lateness: int, ahead: int) -> Column:
+def _judges(time: Column, appended: AppendTimes, lateness: Duration, ahead: Duration) -> Column:
     # Single times only where they could change the result: the lookup of each would cost a tenth of the whole work.
     judge = np.full(len(time), appended.last, dtype=np.int64)
     doubtful = (time >= appended.first - lateness) & (time < appended.last - lateness)
@@ -433,7 +435,7 @@ class Together(Joined):
             return None
         rule, time, starts = plan.window, self[plan.window.time], self.starts[:-1]
         oldest, newest = np.minimum.reduceat(time, starts), np.maximum.reduceat(time, starts)
-        lateness, ahead = round(rule.lateness * MICRO), round(rule.ahead * MICRO)
+        lateness, ahead = as_duration(rule.lateness), plan.rule.ahead_us
         if oldest.min() < self.appended.last - lateness or newest.max() > self.appended.first + ahead:
             return None
         codes = groups.codes({name: self._constants(name) for name in (rule.group,) if name}, len(starts))
@@ -459,7 +461,7 @@ class Together(Joined):
 
 
 def _pieces(
-    time: Column, starts: Sequence[int], oldest: Column, newest: Column, length_us: int
+    time: Column, starts: Sequence[int], oldest: Column, newest: Column, length_us: Duration
 ) -> tuple[list[int] | None, list[int], list[int]]:
     """Cut batches at the ends of windows: begin, batch and window of each piece; None: times go back across an end."""
     begins, batches, windows = list[int](), list[int](), list[int]()
@@ -467,7 +469,7 @@ def _pieces(
     for number, (low, high) in enumerate(limits):
         start, end = starts[number], starts[number + 1]
         found = [start]
-        if low // length_us != high // length_us:
+        if Time(low) // length_us != Time(high) // length_us:
             window = time[start:end] // length_us
             steps = np.diff(window)
             if steps.min() < 0:
@@ -475,5 +477,5 @@ def _pieces(
             found += (np.flatnonzero(steps) + start + 1).tolist()
         begins += found
         batches += [number] * len(found)
-        windows += [int(time[at]) // length_us for at in found]
+        windows += [Time(time[at]) // length_us for at in found]
     return begins, batches, windows

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from facade import sketch
-from facade.clock import utc_seconds
-from facade.flows.telemetry.ledger import WindowLedger, seconds
+from facade.clock import NEVER, NOTHING, SECOND, Duration, Time, as_duration, as_seconds, utc_seconds
+from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import Group
-from facade.flows.telemetry.plan import MICRO, Plan
+from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.watermarks import Mark
 from facade.icd.model import Attribute, DeviceClass, Rule, Source
 from facade.icd.topic_model import Limits
@@ -20,8 +20,8 @@ from facade.runtime.columns import UNKNOWN, ColumnArrays, ReadingColumn, nothing
 from facade.windows.frame import Array, FieldArrays
 from facade.windows.newest import ShownWindow
 
-_LATE_OVER, _LATE_PART = 10.0, 0.01
-"""Period of the count of late records [s], and the share of them from which the Status mentions them."""
+_LATE_OVER, _LATE_PART = 10 * SECOND, 0.01
+"""Period of the count of late records, and the share of them from which the Status mentions them."""
 _NOTHING = FieldArrays()
 _VALID, _WARNING, _ALARM, _INVALID = map(
     QUALITIES.index, (Quality.VALID, Quality.WARNING, Quality.ALARM, Quality.INVALID)
@@ -99,22 +99,22 @@ class TelemetryView:
             (one, one.source) for one in device_class.attributes if one.source and one.source.topic == plan.topic
         ]
         limits = {one.name: stale_after(device_class, one) for one, _ in sources}
-        self._edges = sorted(set(limits.values()) - {0.0})
-        self.stale_after = max(self._edges, default=device_class.stale_after)
-        """Silence after which only totals are valid [s]."""
+        self._edges = sorted(set(limits.values()) - {NOTHING})
+        self.stale_after = max(self._edges, default=as_duration(device_class.stale_after))
+        """Silence after which only totals are valid."""
         self.columns = [TelemetryColumn(self, self._devices, one, source, limits[one.name]) for one, source in sources]
-        self.closed = np.zeros(len(self._devices))
-        """Time at which the shown window of each device was closed, perhaps before a restart [Unix s]."""
-        self._counted: deque[tuple[float, Array, Array]] = deque()
-        """Time [Unix s], late records and all records of each device, in the last seconds."""
+        self.closed = np.zeros(len(self._devices), dtype=np.int64)
+        """Time at which the shown window of each device was closed, perhaps before a restart [Unix us]."""
+        self._counted: deque[tuple[Time, Array, Array]] = deque()
+        """Time, late records and all records of each device, in the last seconds."""
         self._says_state = device_class.state_source == plan.topic
         # Totals grow within a window: for a short window an update at its end suffices.
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in sources)
         self._windows: _Windows | None = None
         self._marks: Array | None = None
         """What was shown of each device; see `changed`."""
-        self._late, self._same_until = -1, 0.0
-        """Late records at the last look, and the time until which no reading can turn ATTR_INVALID [Unix s]."""
+        self._late, self._same_until = -1, NEVER
+        """Late records at the last look, and the time until which no reading can turn ATTR_INVALID."""
         self._said: tuple[object, Array] | None = None
         """What the State and Status of all devices, and of each one, were made of."""
         self.look: Look | None = None
@@ -130,25 +130,25 @@ class TelemetryView:
         """Return whether the view is of all groups together."""
         return not self._groups
 
-    def changed(self, ledger: WindowLedger, now: float) -> bool:
+    def changed(self, ledger: WindowLedger, now: Time) -> bool:
         """Look at a ledger; return whether any reading may have changed since the last call.
 
-        `now`: wall-clock time, used only to find silent senders and workers that stand still [Unix s].
+        `now`: wall-clock time, used only to find silent senders and workers that stand still.
         """
         shown, late = self._shown(ledger), int(ledger.totals.late.sum())
         windows = self._windows
         if windows is None or windows.shown is not shown:
             windows = self._windows = self._of(shown, ledger)
             for one in windows.places:
-                self.closed[one.places] = seconds(self._plan.rule.closed_at(one.window))
+                self.closed[one.places] = self._plan.rule.closed_at(one.window)
         elif late == self._late and now < self._same_until and not self._follows_totals:
             return False
         totals, sums = self._totals(ledger)
         heard, self._late = totals["heard"], late
         silence, age = now - heard, now - self.closed
         over = sum(((silence > edge).astype(np.int64) + (age > edge) for edge in self._edges), 0 * windows.window)
-        oldest = min(heard.min(), self.closed.min(), now)
-        self._same_until = 0.0 if over.any() or not self._edges else float(oldest) + self._edges[0]
+        oldest = min(Time(heard.min()), Time(self.closed.min()), now)
+        self._same_until = NEVER if over.any() or not self._edges else oldest + self._edges[0]
         used = totals["count"] if self._follows_totals else 0 * over
         marks = np.array([windows.window, windows.count, windows.is_whole, totals["late"], used, over])
         is_chosen = np.ones(len(over), dtype=np.bool_)
@@ -177,7 +177,7 @@ class TelemetryView:
             mine = place[one.rows.group] >= 0
             rows, torn = (one.rows, one.is_torn) if mine.all() else (one.rows.take(mine), one.is_torn[mine])
             at = place[rows.group]
-            found.places.append(ShownRows(one.window, at, rows.count, rows.time_max / MICRO, rows.fields))
+            found.places.append(ShownRows(one.window, at, rows.count, rows.time_max, rows.fields))
             found.window[at], found.count[at], found.is_whole[at] = one.window, rows.count, ~torn
         if self.is_over_all and self._plan.window.all_expected and (over_all := ledger.shown_over_all()) is not None:
             found.is_whole[:] &= over_all.groups == ledger.expected
@@ -205,7 +205,7 @@ class TelemetryView:
         }
         return {name: one[mine] for name, one in found.items()}, sums
 
-    def state(self, ledger: WindowLedger, now: float) -> Iterator[tuple[str, str, Reading]]:
+    def state(self, ledger: WindowLedger, now: Time) -> Iterator[tuple[str, str, Reading]]:
         """Return the changed State and Status of devices, if the ICD names this topic as their source."""
         if not self._says_state or self.is_over_all or (look := self.look) is None:
             return
@@ -222,14 +222,14 @@ class TelemetryView:
             is_new = (said != before[1]).any(axis=0)
         for position in np.flatnonzero(is_new).tolist():
             group, device = self._groups[position], self._devices[position]
-            heard = float(look.heard[position])
+            heard = Time(look.heard[position])
             current = bool(is_current[position])
             mine = [] if current else [*ledger.standing_still(now, group)]
             epoch = int(look.totals["epoch"][position])
             is_read = not mine and bool(is_known[position])
             state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=is_read)
             if is_late[position]:
-                within = f"{late[position]} of {whole[position]} records within {_LATE_OVER:g} s"
+                within = f"{late[position]} of {whole[position]} records within {as_seconds(_LATE_OVER):g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
             lines += [f"{read_so_far(self._plan, partition, mark)}." for partition, mark in mine]
             for partition, one in ledger.epochs(group) if epochs else ():
@@ -240,25 +240,27 @@ class TelemetryView:
             yield device, "Status", Reading("\n".join(lines), heard or now)
 
     def _say(
-        self, group: Group, heard: float, number: int, now: float, *, is_current: bool, is_read: bool
+        self, group: Group, heard: Time, number: int, now: Time, *, is_current: bool, is_read: bool
     ) -> tuple[str, list[str]]:
         """Return State and the begin of Status: they tell of the group only what its values tell, too."""
         rule, what = self._plan.window, self._plan.title[:1].lower() + self._plan.title[1:]
-        who = f"{self._plan.noun.capitalize()} {group}"
+        who, limit = f"{self._plan.noun.capitalize()} {group}", as_seconds(self.stale_after)
         if not is_read:
             worker = "The worker that reads it is behind or has stopped" if heard else "No worker has read it yet"
             return "UNKNOWN", [f"{who} is not known: its values are old. {worker}; the {self._plan.noun} may be well."]
         if not is_current and now - heard <= self.stale_after:
-            return "UNKNOWN", [f"{who} sends {what}s, but no window of the last {self.stale_after:g} s shows any."]
+            return "UNKNOWN", [
+                f"{who} sends {what}s, but no window of the last {as_seconds(self.stale_after):g} s shows any."
+            ]
         if now - heard <= self.stale_after:
             epoch = f" of {rule.epoch} {number}" if rule.epoch is not None else ""
             return "ON", [f"{who} sends {what}s{epoch}."]
         since = utc_seconds(heard) if heard else "the start"
-        return "STANDBY", [f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."]
+        return "STANDBY", [f"{who} is silent since {since}: no {what} for {limit:g} s."]
 
-    def _lateness(self, totals: Mapping[str, Array], now: float) -> tuple[Array, Array]:
+    def _lateness(self, totals: Mapping[str, Array], now: Time) -> tuple[Array, Array]:
         counted, late = self._counted, totals["late"]
-        if not counted or not 0.0 <= now - counted[-1][0] < 1.0:
+        if not counted or not NOTHING <= now - counted[-1][0] < SECOND:
             counted.append((now, late, late + totals["count"]))
         while counted[-1][0] - counted[0][0] > _LATE_OVER or (counted[-1][2] < counted[0][2]).any():
             counted.popleft()
@@ -274,13 +276,13 @@ def _kept(is_chosen: Array, new: Mapping[str, Array], before: Mapping[str, Array
 class ShownRows:
     """The rows of a shown window that belong to devices of a view."""
 
-    window: int
-    """Begin [Unix us]."""
+    window: Time
+    """Begin."""
     places: Array
     """Positions of the devices."""
     count: Array
     times: Array
-    """Newest data times [Unix s]."""
+    """Newest data times [Unix us]."""
     fields: Mapping[str, FieldArrays]
 
 
@@ -301,14 +303,14 @@ class _Windows:
 class Look:
     """A state of a ledger, as its view shows it; nothing changes its arrays, which have an entry for each device."""
 
-    now: float
-    """Wall-clock time [Unix s]."""
+    now: Time
+    """Wall-clock time."""
     places: Sequence[ShownRows]
     is_whole: Array
     closed: Array
-    """Time at which the shown window was closed [Unix s]."""
+    """Time at which the shown window was closed [Unix us]."""
     heard: Array
-    """Time of the last summary [Unix s]; 0: never."""
+    """Time of the last summary [Unix us]; 0: never."""
     totals: Mapping[str, Array]
     sums: Mapping[str, Array]
     """Sums over all records, by the names of fields in summaries."""
@@ -322,12 +324,12 @@ class TelemetryColumn(ReadingColumn):
     """
 
     def __init__(
-        self, view: TelemetryView, devices: Sequence[str], attribute: Attribute, source: Source, limit: float
+        self, view: TelemetryView, devices: Sequence[str], attribute: Attribute, source: Source, limit: Duration
     ) -> None:
         super().__init__(attribute.name, devices)
         self._view, self._entry, self._source = view, attribute, source
         self._limit = limit
-        """Age from which a reading is ATTR_INVALID [s]; 0: never."""
+        """Age from which a reading is ATTR_INVALID; 0: never."""
         self._made: tuple[Look | None, ColumnArrays] = None, nothing(len(devices))
 
     def arrays(self) -> ColumnArrays:
@@ -355,7 +357,7 @@ class TelemetryColumn(ReadingColumn):
     def _read(self, look: Look, before: ColumnArrays) -> ColumnArrays:
         is_double, size = self._entry.type == "DevDouble", len(self.devices)
         values = np.zeros(size, dtype=np.float64 if is_double else np.int64)
-        times, qualities = np.zeros(size), np.full(size, UNKNOWN)
+        times, qualities = np.zeros(size, dtype=np.int64), np.full(size, UNKNOWN)
         for places, found, at in self._of_windows(look) if self._source.over == "window" else self._of_totals(look):
             judged_ = judged(found, self._entry.limits)
             if found.dtype.kind == "f":
@@ -379,19 +381,19 @@ class TelemetryColumn(ReadingColumn):
         return ColumnArrays(values, times, qualities)
 
     def _of_windows(self, look: Look) -> Iterator[tuple[Array, Array, Array]]:
-        """Return positions, values, and times [Unix s] for each shown window."""
+        """Return positions, values, and times [Unix us] for each shown window."""
         for one in look.places:
             yield one.places, evaluate(self._source, one.count, one.fields, self._view.plan), one.times
 
     def _of_totals(self, look: Look) -> Iterator[tuple[Array, Array, Array]]:
-        """Return positions, values, and times [Unix s] of the devices with a summary."""
+        """Return positions, values, and times [Unix us] of the devices with a summary."""
         totals = look.totals
         if self._source.rule in _OF_SEQUENCES:
             values = totals[_OF_SEQUENCES[self._source.rule]]
         else:
             fields = {name: FieldArrays(sum=one) for name, one in look.sums.items()}
             values = evaluate(self._source, totals["count"] + totals["late"], fields, self._view.plan)
-        times = np.where(totals["newest_us"] > 0, totals["newest_us"] / MICRO, look.heard)
+        times = np.where(totals["newest_us"] > 0, totals["newest_us"], look.heard)
         there = np.flatnonzero(look.heard > 0)
         yield there, values[there], times[there]
 
@@ -414,15 +416,15 @@ def judged(values: Array, limits: Limits | None) -> Array:
 
 def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
     """Return a text about the newest watermark of a partition."""
-    time = utc_seconds(seconds(mark.read_to))
+    time = utc_seconds(mark.read_to)
     return f"aggregate-{mark.worker} has read partition {partition} of {plan.topic} up to {time}"
 
 
 def _closed_at(plan: Plan, time: Any) -> Any:
-    """Return the closing time of the window of a data time, if workers read all the time [Unix s]."""
-    return time - time % plan.window.length + plan.window.length + plan.window.disorder
+    """Return the closing time of the window of a data time, if workers read all the time [Unix us]."""
+    return plan.rule.closed_at(time - time % plan.length_us)
 
 
-def stale_after(device_class: DeviceClass, attribute: Attribute) -> float:
-    """Return the silence after which an attribute is ATTR_INVALID [s]; 0: never."""
-    return device_class.stale_after if attribute.stale_after is None else attribute.stale_after
+def stale_after(device_class: DeviceClass, attribute: Attribute) -> Duration:
+    """Return the silence after which an attribute is ATTR_INVALID; 0: never."""
+    return as_duration(device_class.stale_after if attribute.stale_after is None else attribute.stale_after)

@@ -19,14 +19,14 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
+from facade.clock import NEVER, Time
 from facade.messages import Watermark
 
 
 class Mark(msgspec.Struct, array_like=True, gc=False):
     """The time up to which a worker has read a partition."""
 
-    read_to: int
-    """[Unix us]"""
+    read_to: Time
     worker: str
 
 
@@ -57,20 +57,20 @@ class Watermarks(msgspec.Struct):
             marks[partition] = Mark(watermark.read_to, watermark.worker)
         return 0 < before < self.partitions
 
-    def read_to(self, sources: Collection[int], summaries: Collection[int]) -> int:
-        """Return the least watermark of some partitions of the windowed topic, by default all [Unix us]; 0: unknown.
+    def read_to(self, sources: Collection[int], summaries: Collection[int]) -> Time:
+        """Return the least watermark of some partitions of the windowed topic, by default all; 0: unknown.
 
         Each must have it on the given partitions of the summary topic.
         """
         times = [
-            mark.read_to if (mark := marks.get(summary)) is not None else 0
+            mark.read_to if (mark := marks.get(summary)) is not None else NEVER
             for marks in (self.marks.get(source, {}) for source in sources or range(self.partitions))
             for summary in summaries
         ]
-        return min(times, default=0)
+        return min(times, default=NEVER)
 
-    def behind(self, sources: Collection[int], time: int) -> Iterator[tuple[int, Mark]]:
-        """Return partitions not read up to a time [Unix us], with their watermarks; sources as of `read_to`."""
+    def behind(self, sources: Collection[int], time: Time) -> Iterator[tuple[int, Mark]]:
+        """Return partitions not read up to a time, with their watermarks; sources as of `read_to`."""
         for source in sources or range(self.partitions):
             newest = max(self.marks.get(source, {}).values(), key=lambda mark: mark.read_to, default=None)
             if newest is not None and newest.read_to < time:

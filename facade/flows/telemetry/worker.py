@@ -8,19 +8,19 @@ transaction that commits its offset, so totals stay exact over ``kill -9``, reba
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
-from operator import add, itemgetter
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from facade.bus.dead_letters import COUNT, ROW
 from facade.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time, as_seconds
 from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
 from facade.codec.columns import Column, ColumnDecoder
 from facade.config import Settings
 from facade.flows.telemetry.partial import FOLLOWS, Summary, split
-from facade.flows.telemetry.plan import MICRO, Plan, plans
+from facade.flows.telemetry.plan import Plan, plans
 from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.reduce import (
     AppendTimes,
@@ -195,15 +195,15 @@ class TelemetryWorker(TransactionalWorker):
         """Times of the last summaries of each topic and partition [monotonic s]."""
         self._by = f"aggregate-{slot}"
         self._summaries = {stream.plan.window.summary: stream.summary_partitions for stream in self.streams.values()}
-        self._watermarks: dict[tuple[str, int], int] = {}
+        self._watermarks: dict[tuple[str, int], Time] = {}
         """The last written watermarks, by topic and partition [Unix us]."""
-        self._writing: dict[tuple[str, int], int] = {}
+        self._writing: dict[tuple[str, int], Time] = {}
         """The watermarks of the open transaction."""
         self._ended: dict[tuple[str, int, bytes | None], tuple[str, int]] = {}
         """Log and end of the offsets of each group's last summary, by topic, partition and key."""
         self._ending: dict[tuple[str, int, bytes | None], tuple[str, int]] = {}
         """The same of the summaries in the open transaction."""
-        self._closes_at, self._closes = 0, False
+        self._closes_at, self._closes = NEVER, False
         """Brokers' time at which the next window ends [Unix us], and whether a commit would close a window."""
         self._ask_at, self._ask_after = 0.0, _ASK_AGAIN
         """Earliest time of the next request for partition ends [monotonic s], and the pause after it."""
@@ -226,7 +226,7 @@ class TelemetryWorker(TransactionalWorker):
 
     def _look_at_windows(self) -> None:
         ranges, now = self._log.ranges(), self._clock.monotonic()
-        time = max(self._log.broker_time, *(offsets.read_to for offsets in ranges.values()), 0)
+        time = max(self._log.broker_time, *(offsets.read_to for offsets in ranges.values()), NEVER)
         if time < self._closes_at:
             return
         self._closes = False
@@ -238,17 +238,17 @@ class TelemetryWorker(TransactionalWorker):
             self._ask_at, self._ask_after = now + self._ask_after, min(2 * self._ask_after, _ASK_AGAIN_LATER)
         lacks = [place for place, close in wanted.items() if ranges[place].read_to < close]
         self._closes = any(
-            self._watermarks.get(place, 0) < close <= ranges[place].read_to and ranges[place].partitions
+            self._watermarks.get(place, NEVER) < close <= ranges[place].read_to and ranges[place].partitions
             for place, close in wanted.items()
         ) and (not lacks or self._idle() >= self._limits.interval)
         if not lacks:
             self._ask_after = _ASK_AGAIN
             if not self._closes:
-                lengths = (self.streams[topic].plan.length_us for topic, _ in wanted)
-                self._closes_at = min(map(add, wanted.values(), lengths), default=0)
+                closes = (close + self.streams[topic].plan.length_us for (topic, _), close in wanted.items())
+                self._closes_at = min(closes, default=NEVER)
 
     def _until_close(self) -> float:
-        left = (self._closes_at - self._log.broker_time) / MICRO
+        left = as_seconds(self._closes_at - self._log.broker_time)
         return max(left, self._ask_at - self._clock.monotonic(), _LOOK)
 
     def _fold_all(self, runs: Sequence[PartitionBatch]) -> None:
@@ -355,7 +355,7 @@ class TelemetryWorker(TransactionalWorker):
         for (topic, partition), offsets in ranges.items():
             plan = self.streams[topic].plan
             if offsets.partitions <= partition or plan.rule.newest_close(offsets.read_to) <= self._watermarks.get(
-                (topic, partition), 0
+                (topic, partition), NEVER
             ):
                 continue
             self._writing[topic, partition] = offsets.read_to
@@ -374,7 +374,7 @@ class TelemetryWorker(TransactionalWorker):
         super()._commit()
         self._watermarks |= self._writing
         self._ended |= self._ending
-        self._closes_at, self._closes = 0, False
+        self._closes_at, self._closes = NEVER, False
 
     def _forget(self) -> None:
         self._frames: dict[tuple[str, int], list[Frame]] = {}

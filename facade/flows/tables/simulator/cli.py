@@ -11,7 +11,7 @@ import typer
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
+from facade.clock import SystemClock, Time, as_duration, to_ms
 from facade.codec.arrays import Array
 from facade.config import load_settings
 from facade.console import ERR, OUT
@@ -83,7 +83,7 @@ class SolutionSeries:
         self._failed[0] = False
         self._shape = self._bandpass()
 
-    def next(self, now_us: int) -> Solution:
+    def next(self, now_us: Time) -> Solution:
         """Return the next solution, valid from now on."""
         scenario = self.scenario
         if self.solved:
@@ -100,7 +100,7 @@ class SolutionSeries:
             kind=scenario.kind,
             source_model="J1939-6342",
             valid_from=now_us,
-            valid_until=now_us + round(scenario.interval * 1e6),
+            valid_until=now_us + as_duration(scenario.interval),
             antennas=self._names,
             frequencies=self._frequencies,
             polarisations=scenario.polarisations,
@@ -204,8 +204,8 @@ def calibration(
     with stopping() as stopped:
         while not stopped() and (count is None or series.solved < count):
             begin = clock.monotonic()
-            content = encode(series.next(round(clock.now() * 1e6)))
-            name = f"{series.scenario.kind}-{subarray:02d}-{round(clock.now() * 1e3)}"
+            content = encode(series.next(clock.now_us()))
+            name = f"{series.scenario.kind}-{subarray:02d}-{to_ms(clock.now_us())}"
             try:
                 sent = tables.send(f"{product}/{kind}", kind, content, ARROW, table=name)
                 if pointing:

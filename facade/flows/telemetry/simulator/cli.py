@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated
 
-from facade.clock import SystemClock
+from facade.clock import SECOND, SystemClock
 from facade.console import ERR
 from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Loss, Scenario, Silence, Skew, TimeLimits
@@ -109,7 +109,7 @@ def ingest(
         nodes=settings.nodes if nodes is None else nodes,
         rate=rate,
         seed=seed,
-        scan_id=int(SystemClock().now()) if scan_id is None else scan_id,
+        scan_id=SystemClock().now_us() // SECOND if scan_id is None else scan_id,
         first_node=first_node,
         faults=faults,
         limits=TimeLimits(lateness=window.lateness, ahead=window.ahead),

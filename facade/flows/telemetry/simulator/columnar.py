@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import Headers
+from facade.clock import Time, as_seconds
 from facade.codec.heap_batches import TYPES, heap_batch
 from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column
-from facade.flows.telemetry.simulator.faults import MICRO
 from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
@@ -36,7 +36,7 @@ class ColumnarHeapStream(HeapNumbers):
 
     tick, most_at_once, most_waiting = 0.1, 2_000_000, 500
 
-    def take(self, count: int, now_us: int) -> ColumnarBatch:
+    def take(self, count: int, now_us: Time) -> ColumnarBatch:
         """Return the records of the next heaps and count them; see `HeapNumbers.take`."""
         found = ColumnarBatch([], [], [])
         if drawn := list(self._draw(count, now_us)):
@@ -92,5 +92,5 @@ def _columns(drawn: Sequence[Drawn]) -> dict[str, Column]:
         "lost": lost,
         "late": late,
         "flagged_fraction": join(lambda one: one.fraction) / FRACTION_STEPS,
-        "latency": join(lambda one: one.latency) / MICRO,
+        "latency": as_seconds(join(lambda one: one.latency)),
     }

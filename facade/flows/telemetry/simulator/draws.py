@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from facade.clock import as_duration
 from facade.codec.columns import Column as Column
-from facade.flows.telemetry.simulator.faults import MICRO, Faults, HeapOutcome, Scenario
+from facade.flows.telemetry.simulator.faults import Faults, HeapOutcome, Scenario
 
 PACKETS = 512
 FRACTION_STEPS = 10_000
@@ -82,7 +83,7 @@ class Draws:
         self._bursts: list[tuple[int, int, float]] = []  # node, heaps left, share lost
         self._skew = np.zeros(nodes, dtype=np.int64)
         for skew in scenario.faults.skews:
-            self._skew[skew.node - scenario.first_node] = round(skew.seconds * MICRO)
+            self._skew[skew.node - scenario.first_node] = as_duration(skew.seconds)
         self._loss = {loss.node - scenario.first_node: loss.share for loss in scenario.faults.losses}
 
     def block(self) -> Block:
@@ -137,8 +138,8 @@ class Draws:
             chance = self._shift_chance.random(self._shape)
             late = chance < self._faults.late
             ahead = (chance >= self._faults.late) & (chance < self._faults.late + self._faults.ahead)
-            shift[late] -= round(self._faults.late_seconds * MICRO)
-            shift[ahead] += round(self._faults.ahead_seconds * MICRO)
+            shift[late] -= as_duration(self._faults.late_seconds)
+            shift[ahead] += as_duration(self._faults.ahead_seconds)
         return shift
 
     def _swap(self, seq: Column, shift: Column, swapped: Column, active: Column) -> None:
@@ -150,13 +151,13 @@ class Draws:
         swapped[1::2] = pairs
         # Sent second, consumed first: its data time is a little before the one that overtook it.
         interval = self._scenario.nodes / self._scenario.rate
-        shift[1::2][pairs] -= round(min(1.5 * interval, 0.1) * MICRO)
+        shift[1::2][pairs] -= as_duration(min(1.5 * interval, 0.1))
 
     def _outcomes(self, shift: Column) -> Column:
         limits = self._scenario.limits
         outcome = np.full(shift.shape, HeapOutcome.USED, dtype=np.int8)
-        outcome[shift < -round(limits.lateness * MICRO)] = HeapOutcome.LATE
-        outcome[shift > round(limits.ahead * MICRO)] = HeapOutcome.AHEAD
+        outcome[shift < -as_duration(limits.lateness)] = HeapOutcome.LATE
+        outcome[shift > as_duration(limits.ahead)] = HeapOutcome.AHEAD
         return outcome
 
     def _losses(self) -> tuple[Column, Column]:

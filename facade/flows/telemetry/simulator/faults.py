@@ -9,8 +9,6 @@ from enum import IntEnum
 
 from facade.errors import ConfigError
 
-MICRO = 1_000_000
-
 MARGIN = 1.0
 """Smallest distance of data times from the ICD's limits [s]: the outcome of nearer ones would depend on chance."""
 

@@ -12,9 +12,10 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from facade.clock import SECOND, Time, as_seconds
 from facade.flows.telemetry.simulator.account import SentAccount
 from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column, Draws
-from facade.flows.telemetry.simulator.faults import MICRO, Scenario
+from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.messages import Heap
 from facade.simulate.sender import EncodedRecords
@@ -57,10 +58,10 @@ class HeapNumbers(ABC):
         self._kinds: Iterator[int] = itertools.cycle(range(len(GARBAGE)))
 
     @abstractmethod
-    def take(self, count: int, now_us: int) -> EncodedRecords:
+    def take(self, count: int, now_us: Time) -> EncodedRecords:
         """Return and count the records of the next heaps.
 
-        The newest one has the time `now_us` [Unix us]; the others are spread evenly before it, but not before the last
+        The newest one has the time `now_us`; the others are spread evenly before it, but not before the last
         batch.
         """
 
@@ -68,16 +69,16 @@ class HeapNumbers(ABC):
         """Return the first frequency channel of a node, by its index among the nodes."""
         return index * self.channel_count % CHANNELS
 
-    def _draw(self, count: int, now_us: int) -> Iterator[Drawn]:
+    def _draw(self, count: int, now_us: Time) -> Iterator[Drawn]:
         """Return the next heaps and count them; parameters as of `take`."""
-        step = MICRO / self.scenario.rate
+        step = int(SECOND) / self.scenario.rate
         while count:
             if self._block is None or self._at == len(self._block):
                 self._block, self._at = self._draws.block(), 0
             begin = self._at
             now = min(count, len(self._block) - begin)
             count -= now
-            newest = now_us - count * step
+            newest = int(now_us) - count * step
             times = (newest - np.arange(now - 1, -1, -1) * step).astype(np.int64)
             np.maximum(times, self._latest_us, out=times)
             self._latest_us = int(times[-1])
@@ -107,7 +108,7 @@ class HeapStream(HeapNumbers):
 
     tick, most_at_once, most_waiting = 0.01, 10_000, 250_000
 
-    def take(self, count: int, now_us: int) -> HeapBatch:
+    def take(self, count: int, now_us: Time) -> HeapBatch:
         """Return the records of the next heaps and count them; see `HeapNumbers.take`."""
         batch = HeapBatch([], [])
         for drawn in self._draw(count, now_us):
@@ -137,7 +138,7 @@ class HeapStream(HeapNumbers):
             heaps.lost,
             heaps.late_packets,
             heaps.fraction / FRACTION_STEPS,
-            heaps.latency / MICRO,
+            as_seconds(heaps.latency),
         )
         for index, seq, time, received, lost, late, fraction, latency in zip(
             *(column.tolist() for column in columns), strict=True

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import typer
 
-from facade.clock import SystemClock
+from facade.clock import SECOND, SystemClock, Time
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan, plan, windowed
 from facade.icd.fields import bound, is_numeric, kind, properties
@@ -59,8 +59,8 @@ class RecordStream:
         }
         self._ranges = dict(ranges or {})
 
-    def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
-        """Return and count the keys and values of the next records, all with the given time [Unix us]."""
+    def take(self, count: int, now_us: Time) -> tuple[list[bytes], list[bytes | None]]:
+        """Return and count the keys and values of the next records, all with the given time."""
         keys: list[bytes] = []
         values: list[bytes | None] = []
         for _ in range(count):
@@ -70,7 +70,7 @@ class RecordStream:
             self.given += 1
         return keys, values
 
-    def _record(self, group: Group, now_us: int) -> dict[str, Any]:
+    def _record(self, group: Group, now_us: Time) -> dict[str, Any]:
         rule, account = self.plan.window, self.accounts[group]
         own = {rule.time: now_us, rule.group: group, rule.sequence: account.count, rule.epoch: self._epoch}
         drawn = {name: self._draw(name, part) for name, part in self._free.items()}
@@ -166,7 +166,7 @@ def telemetry(
         raise typer.BadParameter("expected --group, because the interface does not list the names of the groups")
     schema = icd.messages[found.message]
     ranges = dict(_range(text, properties(schema)) for text in range_ or ())
-    began = int(SystemClock().now()) if epoch is None else epoch
+    began = SystemClock().now_us() // SECOND if epoch is None else epoch
     stream = RecordStream(found, schema, groups, seed=seed, epoch=began, ranges=ranges)
     make, stop = partial(TelemetrySimulator, stream, rate), Stop(count=count, seconds=seconds)
     send(make, settings, topic, stop, client="simulate-telemetry", file=report, summary=_summary)
