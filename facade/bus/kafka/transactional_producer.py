@@ -12,8 +12,8 @@ of the producer, as long as the client uses no newer protocol (KIP-890), and onl
 producer changes the epoch.
 
 A killed broker may keep a transaction open on a partition although its coordinator knows its end. The next commit or
-abort marker of the same producer on that partition ends it as well, whichever it is. So a new producer first ends what
-is open, as the coordinator decided, before its first transaction (`_settle`):
+abort marker of the same producer on that partition ends it as well, whichever it is. So a new producer first ends open
+transactions, as the coordinator decided, before its first own one (`_settle`):
 
 1. Each record of a transaction has the header `TRANSACTION`: slot, run (one for each producer) and a number. The
    transaction also writes run and number to `positions`, under the slot's name. Only a commit makes them visible there.
@@ -67,8 +67,8 @@ new client."""
 _MOST_RUNS = 1000
 """Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
-"""A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
-from `IDLE` at random, and logs no such close."""
+"""Duration from which a transaction may have lost a connection with a request on it [s]: the client subtracts up to
+2 s from `IDLE` at random, and logs no such close."""
 
 
 class TransactionalProducer:
@@ -155,8 +155,8 @@ class TransactionalProducer:
         try:
             self._beginning.client.init_transactions(timeouts.STEP)
         except KafkaException as error:
-            # The same one asks on: another would have to connect, and begin its question anew, and brokers that answer
-            # slowly would never be done.
+            # The same producer asks again: a new one would have to connect first and repeat the question, which slow
+            # brokers would never finish.
             if not error.args[0].retriable() or now - self._begun_at >= timeouts.HANGING:
                 self._beginning = None
             raise
@@ -211,7 +211,7 @@ class TransactionalProducer:
         return {one.log: one.next for one in newest(records, self._slot)[0].values()}
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
-        """Commit or abort marks, and with them what is open on their partitions."""
+        """Commit or abort marks, and with them any open transaction on their partitions."""
         try:
             producer.client.begin_transaction()
             for record in marks:
@@ -285,7 +285,7 @@ class TransactionalProducer:
         try:
             place = TopicPartition(self._connection.topic(POSITIONS), 0, 0)
             client = self._producer.client
-            client.begin_transaction()  # without a number: what it ends has the newest one
+            client.begin_transaction()  # without a number, as the transaction that it ends has the newest one
             client.produce(place.topic, key=b"mark", partition=0)
             client.send_offsets_to_transaction([place], member.consumer_group_metadata(), timeouts.STEP)
             client.commit_transaction(timeouts.STEP)
