@@ -303,7 +303,7 @@ def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: i
 
 
 def _since(records: Iterator[Record], oldest_us: int) -> Iterator[Record]:
-    """Leave out records before the first one that is not older."""
+    """Skip records up to the first one that is as new as a time [Unix us]."""
     for record in records:
         if record.timestamp_us >= oldest_us:
             yield record
