@@ -57,7 +57,7 @@ def see(
     why: Callable[[str], str],
     labels: Sequence[str],
 ) -> Seen:
-    """Return what was seen.
+    """Return the answers of the devices.
 
     Parameters
     ----------

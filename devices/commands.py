@@ -53,7 +53,7 @@ class CommandedDevice(FacadeDevice):
         """Return the reading of an attribute.
 
         The event loop alone shows readings and sends their events. A read after a call, or after an outcome, shows its
-        effect all the same: lastRefusal and what is reported are read from the stores that calls and records change.
+        effect all the same: lastRefusal and reported values are read from the stores that calls and records change.
         """
         shown, newest = super().read_shown(name), self._newest(name)
         made = shown if newest is None else to_tango(self.icd, self.entries[name], newest)

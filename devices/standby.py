@@ -26,7 +26,7 @@ final heartbeat at its turn, the next standby would find no server and no standb
 
 A server whose host stood still goes on after its silence. It reads a heartbeat of its successor, and ends. Until then
 it commands nothing: it has no lease (`facade.flows.commands.lease`). So does every server, with or without standbys:
-two that were started for one instance are told apart in the same way. The order of heartbeats does not tell who is the
+two that were started for one instance are told apart in the same way. The order of heartbeats does not tell the
 successor: those of a server that goes on come after its successor's, too. The server that the Tango database names
 stays, as clients find no other. While the database does not answer, the incarnation that began later does. A server
 that the database does not name never unexports the devices: it would take those of its successor away.
@@ -75,7 +75,7 @@ _BUS_AWAY = SILENT - as_duration(SERVER_INTERVAL)
 _ENDS_WITHIN = 5 * SECOND
 """Time of a server for its last events and snapshots, after its final heartbeat."""
 _KILLED_WITHIN = 10.0
-"""Longest wait for the end of a server that answers [s]: one that is blocked in Python answers, and does not end."""
+"""Longest wait for the end of a server that answers [s]: a server blocked in Python answers, and does not end."""
 _TAKEN, _WAIT = 1000, 0.05
 _AGAIN = 1.0
 """Time between two tries to read heartbeats [s]."""
@@ -165,7 +165,7 @@ class Succession:
 
 
 class Replacement:
-    """Tells a server that another process has taken its place: one that is heard after the server.
+    """Tells a server that another process has taken its place: a process heard after the server.
 
     Parameters
     ----------

@@ -1,9 +1,9 @@
-"""The judgement whether all is well: the operator's page, `sdp-facade status` and SdpMaster make it here, nobody apart.
+"""The judgement whether all is well, in the only place: for the operator's page, `sdp-facade status` and SdpMaster.
 
 It joins what SdpMaster finds wrong with the alarms. A reason is told once, with the state of its alarm, the remedy and
 a target for a link; the gravest comes first. A deployment is OK only if no alarm waits for a person: otherwise it is
 ATTENTION, or worse. A reason whose alarm a person has silenced, or which another alarm explains, is only counted.
-healthState is for programs, and is one of the inputs: an alarm that is over and not acknowledged harms nobody.
+healthState is for programs, and is one of the inputs: an alarm that is over and not acknowledged does not change it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def judge(
     others
         What else was found, such as a device that does not answer. It is left out if an issue or alarm tells of it.
     alerts
-        Device with the alarms: what it says of itself is left out, as its alarms are told one by one.
+        Device with the alarms: its own issue is left out, as its alarms are listed one by one.
     """
     known = {_key(one): one for one in alarms or ()}
     told = [one for one in issues if alarms is None or not alerts or one.get("device") != alerts]

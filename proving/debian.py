@@ -22,7 +22,7 @@ class Packages:
     name: str
     """Of their folder."""
     what: str
-    """What they are for, as reports begin with it."""
+    """Their purpose, with which reports begin."""
     list: Path
     """The file that lists them."""
     programs: tuple[str, ...]

@@ -22,7 +22,7 @@ class MirrorFound(msgspec.Struct, kw_only=True):
     foreign: int = 0
     """Records of values that no device pushed."""
     misnumbered: int = 0
-    """Records whose number is neither that of the record before nor the next, nor another one that says so (`gap`)."""
+    """Records whose number neither repeats nor follows the one before, and that have no `gap`."""
     gaps: int = 0
     """Records that say that values may be missing."""
 

@@ -35,7 +35,7 @@ class ProgressLine:
         self.patience = 1.0
         """Factor on the longest waits."""
         self.waiting_for = ""
-        """What is waited for just now, if it has a name."""
+        """Name of the awaited event; empty: none, or it has no name."""
 
     @property
     def elapsed(self) -> float:

@@ -37,7 +37,7 @@ _EVERY: Final = "10s"
 _NEWEST: Final = 20
 """Offsets at the end of a partition among which there is a record: others are marks of transactions."""
 _WITHIN: Final = 3600.0
-"""After so long a part of it hangs [s]."""
+"""Time after which a part of the run counts as hanging [s]."""
 _LOOK_EACH: Final = 0.2
 _TOLD_AFTER: Final = 2.0
 """Time until a line says how far something is [s]."""

@@ -17,8 +17,9 @@ from markdown.treeprocessors import Treeprocessor
 GLOSSARY = "reference/glossary.md"
 RETIRED = "## Names that are not used"
 PLAIN = frozenset(
-    "account bar baseline command controller flow late paired parallel partial polling position product quality reading"
-    " reported scenario serial skipped stale table timing view window".split()
+    "account approval bar baseline command controller epoch finding flow fold frame guard instruction late ledger note"
+    " overtake paired parallel partial polling position product quality reading reported response rule scenario serial"
+    " skipped stale standby summary table timing view window".split()
 )
 """Terms that are plain English as well: most of their uses mean something else, or need no explanation."""
 WITHOUT = ("api/", "decisions/", GLOSSARY)

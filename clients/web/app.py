@@ -1,4 +1,4 @@
-"""Answers the browser: the stream of frames, single questions, and actions of people who have signed in."""
+"""Answers the browser: the stream of frames, single questions, and actions of signed-in people."""
 
 import asyncio
 import logging
@@ -45,19 +45,19 @@ from facade.messages import PageAct
 _log = logging.getLogger(__name__)
 
 _LARGEST_BODY: Final = 1_000_000
-"""Of a request [bytes]: an argument of a whole telescope's size fits in."""
+"""Largest body of a request [bytes]: an argument for a whole telescope fits in."""
 _LARGEST_SIGN_IN: Final = 4_000
-"""The same for somebody who has not signed in [bytes]."""
+"""Largest body of a request without a sign-in [bytes]."""
 _LONGEST_CHECK: Final = 30.0
-"""Of an argument, with the start of the process that checks it [s]."""
+"""Longest check of an argument, with the start of the process that checks it [s]."""
 _LONGEST_NOTE: Final = 300
-"""Of what was asked, and of what became of it, in a line of the log [characters]."""
+"""Longest text about a request or its result in a line of the log [characters]."""
 _LONGEST_NAME: Final = 200
-"""Of a person, a device or an alarm, for the audit [characters]."""
+"""Longest name of a person, a device or an alarm in the audit [characters]."""
 _MOST_CALLS: Final = 9
-"""Calls for each place, of which it does one and the others wait."""
+"""Most calls that one place takes: it serves one, and the others wait."""
 _SHARED: Final = 0.5
-"""How long an answer is given to others who ask the same [s]."""
+"""Time during which the same question gets the same answer [s]."""
 _RECONNECT_MS: Final = 500
 """After which a browser tries again when the stream has broken [ms]."""
 
@@ -222,14 +222,14 @@ class _Pages:
         }
 
     def _logged(self, handler: Endpoint) -> Endpoint:
-        """Log who asked for what from where, and what became of it."""
+        """Log each request of a handler, with person, address and result."""
 
         async def answer(request: Request) -> Response:
             request.state.person, request.state.asked = self._person(request), {}
             try:
                 given = await handler(request)
             except TooManyRequests:
-                raise  # what is too much for the server is too much for its log
+                raise  # a refused flood of requests must not flood the log
             except Exception as error:
                 if not request.state.person.name:
                     self._doors.refusals.count(_address(request))
@@ -345,7 +345,7 @@ def _address(request: Request) -> str:
 
 
 class _Journal:
-    """Notes who asked for what from where, and what became of it: in the log, and for the audit."""
+    """Writes each request, with person, address and result, to the log and to the audit."""
 
     def __init__(self, keep: Callable[[PageAct], None], clock: Clock) -> None:
         self._keep, self._clock = keep, clock
@@ -387,7 +387,7 @@ class _Journal:
 
 
 class _Places:
-    """Threads for questions and acts: nobody else takes those of people who have signed in."""
+    """Threads for questions and acts; those for signed-in people are reserved for them."""
 
     def __init__(self, *, anybody: int, people: int) -> None:
         self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}

@@ -70,7 +70,7 @@ def web(
 ) -> None:
     """Serve the operator's page: state, alarms, commands and trends in a browser.
 
-    Everybody who reaches it may look. To act, a person signs in with a token of the file.
+    Every visitor may look. To act, a person signs in with a token of the file.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade web --tokens tokens.txt
     """

@@ -1,12 +1,12 @@
 """Rights of people on the operator's page.
 
-Everybody who reaches the server may look. To act, a person signs in with a token, which has a name and a role. The
+Every visitor may look. To act, a person signs in with a token, which has a name and a role. The
 browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict). In addition
 a request for an action must name our own origin, and be JSON, which a form of another site cannot send.
 
 A session is known by the digest of its token, and has what the file of tokens says of it at that moment: a token that
-is taken from the file ends its sessions. A token is compared before any rate is: wrong ones, of whoever shares an
-address, never keep a right one out. What keeps guessing out is the strength of the tokens.
+is taken from the file ends its sessions. A token is compared before any rate is, so wrong tokens from the same address
+never keep a right one out. The strength of the tokens keeps guessing out.
 """
 
 import hashlib
@@ -129,12 +129,12 @@ class TokenFile:
 
 
 class Rate:
-    """So many requests in a second for each key, a person or an address, after a burst."""
+    """Limits the requests of each key, a person or an address: a burst, then a number a second."""
 
     def __init__(self, per_second: float, at_once: float, clock: Clock) -> None:
         self._per_second, self._at_once, self._clock = per_second, at_once, clock
         self._left: dict[str, tuple[float, float]] = {}
-        """What is left of the burst, and when that was so; the key that was seen last is the last one."""
+        """Requests left in the burst of each key, and the time of this count [s]; the key seen last comes last."""
 
     def count(self, key: str) -> None:
         """Count a request; `TooManyRequests` if the rate is exceeded."""

@@ -133,7 +133,7 @@ class Site:
         return sorted(json.loads(self._only(ALERTS).command("GetAlarms")), key=urgency, reverse=True)
 
     def judgement(self) -> dict[str, Any]:
-        """Return whether all is well, and what is to be done, as `sdp-facade status` does."""
+        """Return whether all is well, with instructions, as `sdp-facade status` does."""
         silent, instances, alarms = self._silent(), self._instances(), None
 
         def read(device: str, names: Sequence[str]) -> dict[str, Any] | None:

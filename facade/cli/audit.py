@@ -1,8 +1,8 @@
-"""`sdp-facade audit`: who did what, from the bus, and on which right each line rests.
+"""`sdp-facade audit`: the acts of people and programs, from the bus, and the right on which each line rests.
 
 A record proves nothing but that its writer had the right to write its topic. So each line names the logins with this
-right. The names in a record are what its writer says of itself and its callers. A record that is put on its topic once
-more is the same act at the same time, and is listed once.
+right. The names in a record are its writer's own statement about itself and its callers. A record that is repeated on
+its topic is the same act at the same time, and is listed once.
 """
 
 import json
@@ -47,10 +47,10 @@ def audit(
     limit: Annotated[int, typer.Option(min=1, help="Number of entries to print, the newest ones.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """List by time who commanded or was refused, ordered, acted on alarms, set modes, and put dead letters back.
+    """List acts by time: commands, refusals, orders, actions about alarms, modes, and dead letters put back.
 
-    The client is what Tango tells: host and process. The operator is the name that the caller stated, unchecked. Each
-    line says which logins could have written it. The operator's page shows the same list.
+    The client is the caller's host and process, from Tango. The operator is the name that the caller stated, unchecked.
+    Each line says which logins could have written it. The operator's page shows the same list.
 
     Example: sdp-facade audit --since 12h --by ann --kind refusal
     """

@@ -34,7 +34,7 @@ def device_name(name: str) -> str:
     Raises
     ------
     ConfigError
-        It begins with that of a database.
+        The name begins with the address of a database.
     """
     if found := re.fullmatch(r"tango://([^/]+)/(.+)", name, re.IGNORECASE):
         what = f"expected {found[2]}, and its database by TANGO_HOST or --tango-host={found[1]}"

@@ -48,7 +48,7 @@ MOST_NUMBERS, MOST_TEXTS = 256, 64
 """Longest arrays that are archived: longer ones are data products with topics of their own."""
 STRATEGY = "ALWAYS"
 _MANY = {"node": FAMILIES["node"].word}
-"""Families with so many devices that only their alarms are archived."""
+"""Families with too many devices to archive more than their alarms."""
 _ARCHIVING_FILE = "tango-db/archiving.yaml"
 _ARCHIVING_HEAD = f"""\
 # Which attributes HDB++ archives: for yaml2archiving, by which HDB++ and SKA's engineering data archive are configured.

@@ -121,7 +121,7 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     reported: bool = False
     """Whether its value is the newest one on `topic` under the attribute's name."""
     topic: str = "state"
-    """Only with `reported`: the topic of the reports, which those alone may write who may report it."""
+    """Only with `reported`: the topic of the reports; its writers alone may report the value."""
     initial: str | None = None
     """Only with `reported`: the value before the first report, as text."""
 

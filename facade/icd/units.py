@@ -34,7 +34,7 @@ UNITS: frozenset[str] = frozenset(("", "%", "1/s", "degC", *_BASE_UNITS, *(f"{un
 
 
 def udunits(unit: str) -> str:
-    """Return a unit as UDUNITS writes it; what is counted has one name there."""
+    """Return a unit as UDUNITS writes it, with one name for all counted things."""
     base, *per = unit.split("/")
     return "/".join(["byte" if base == "B" else "count" if base in _COUNTED else base, *per])
 

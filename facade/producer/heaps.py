@@ -94,7 +94,7 @@ class Forwarder:
         self._topic, self._key, self._producer = topic, key, producer
         self._under_way: dict[int, Fate] = {}
         self._sent: set[int] = set()
-        """Confirmed batches after one that is not confirmed yet."""
+        """Numbers of confirmed batches that follow an unconfirmed one."""
         self._in_doubt = any(stored.sequence <= spool.posted for stored in spool.head(1))
         self._looked_at: float | None = None
         self._not_before = 0.0

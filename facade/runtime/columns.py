@@ -1,8 +1,8 @@
-"""Readings of one attribute of many devices as arrays; a `Reading` is made for those who look at it.
+"""Readings of one attribute of many devices as arrays; a `Reading` is made for each reader or subscriber.
 
 A flow with many devices offers a `ReadingColumn` for each attribute. Its arrays are worked out when a client has a
 subscription to one of the attributes, or when somebody reads one; otherwise a new state of the flow costs nothing.
-Tango's threads read a column while the event loop changes it: `arrays` returns arrays that nobody changes afterwards.
+Tango's threads read a column while the event loop changes it, so the arrays from `arrays` never change afterwards.
 """
 
 from abc import ABC, abstractmethod

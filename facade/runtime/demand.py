@@ -10,7 +10,7 @@ from facade.messages import StreamAccount as AccountEntry
 _OVER = 10
 """Seconds over which the work of workers is averaged: several transactions, also of late ones."""
 _CATCH_UP = 30.0
-"""Time in which waiting records are to be consumed, beside new ones [s]."""
+"""Time within which the workers must consume waiting records, beside new ones [s]."""
 _FULL = 0.7
 """Upper bound of the desired load of a worker."""
 _MORE, _FEWER = 0.85, 0.6

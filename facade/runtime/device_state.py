@@ -1,7 +1,7 @@
 """The newest settings and states of devices, from compacted topics: the log is the state.
 
 Operators' settings (adminMode) and controllers' reports (obsState, receiveAddresses ...) have the same form and other
-authors. So each has its topic, and an attribute is taken from its own topic only: who may report a state can set no
+authors. So each has its topic, and an attribute is taken from its own topic only: a reporter of states can set no
 mode. A value is text on the bus; the ICD's type of the attribute defines how to parse it.
 """
 

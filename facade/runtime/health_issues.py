@@ -44,9 +44,9 @@ class HealthIssue(NamedTuple):
     device: str = ""
     """Device that reports the issue about itself; empty: none."""
     reasons: tuple[str, ...] = ()
-    """Reasons of that device, one by one. If each of them is an issue of its own, this issue is left out."""
+    """Reasons of that device, one by one. If each of them has its own issue, this issue is left out."""
     response: str = ""
-    """Instruction to the operator; empty: that of the condition."""
+    """Instruction to the operator; empty: the response of the condition."""
     host: str = ""
     """Host of a process that is missing; empty: the issue is about no process, or its host is not known."""
 

@@ -28,9 +28,9 @@ TOPIC = "heartbeats"
 INTERVAL = 1.0
 """Time between two heartbeats [s]."""
 _HURRY = 0.1
-"""The same of one that hurries [s]."""
+"""Time between two heartbeats of a standby that waits for the lease [s]."""
 STANDBY = "-standby"
-"""What the name of a standby has behind that of its server."""
+"""End of a standby's name, behind the name of its server."""
 SILENT = as_duration(3.5)
 """Silence after which a component counts as away [s]."""
 _FOLLOWED_WITHIN = 20 * SECOND

@@ -5,7 +5,7 @@ epoch, window, and whether late) of several frames: one sort, and one `reduceat`
 for a row.
 
 Whole numbers stay int64 and are exact; other numbers are float64. A statistic that a frame lacks is None. Frames with
-different statistics come from workers of two releases: what they have in common is merged, so that a sum is of all
+different statistics come from workers of two releases: only their common statistics are merged, so that a sum is of all
 records or not known.
 """
 

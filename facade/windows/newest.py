@@ -1,4 +1,4 @@
-"""The newest windows of many groups: what is kept of them, and which one is shown.
+"""The newest windows of many groups: their frames, and the window that is shown.
 
 Windows are kept as the frames that came, and merged when somebody looks at a window that is closed. Workers write by
 which time a window is closed (`read_to`, see `facade.flows.telemetry.watermarks`); it may differ from group to group.
@@ -82,7 +82,7 @@ class Windows:
         return iter(sorted(self._parts))
 
     def add(self, rows: Frame, read_to: Array, heard_us: Time) -> bool:
-        """Add the rows that came in time; return whether a closed window, or what is kept, has changed.
+        """Add the rows that came in time; return whether a closed window, or the set of kept ones, has changed.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ class RowColumns(msgspec.Struct):
 
 
 def lengths(summary: RackSummary) -> Iterator[tuple[str, int]]:
-    """Return the length of each column, which must be that of `node`."""
+    """Return the length of each column; all must be as long as `node`."""
     columns = [(name, getattr(summary, name)) for name in ("node", *COLUMNS)]
     for field, found in summary.fields.items():
         columns += [(f"fields.{field}.{name}", getattr(found, name)) for name in STATISTICS]

@@ -96,7 +96,7 @@ SIZE: Final = 32
 _WAIT: Final = 0.05
 """Longest wait for messages [s]."""
 _STALLED: Final = 60.0
-"""Without a message for so long, a receiver gives up [s]."""
+"""Time without a message after which a receiver gives up [s]."""
 _ACK_EACH: Final = 5000
 """Messages that RabbitMQ is told of together, as in the memo."""
 _PREFETCH: Final = 20_000
@@ -114,7 +114,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     there: str
     """Topic or queue of the messages."""
     back: str = ""
-    """That of answers; empty: there are none."""
+    """Topic or queue of the answers; empty: there are none."""
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

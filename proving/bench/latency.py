@@ -25,7 +25,7 @@ from proving.roles import RoleContext
 from proving.testbed import Testbed
 
 _STATE_EACH = 5
-"""State() is asked for after so many attributes, so that there are enough answers for a p99."""
+"""Attributes read between two calls of State(); few, so that there are enough answers for a p99."""
 
 
 class HeardEvent(msgspec.Struct, frozen=True, array_like=True):
@@ -112,7 +112,7 @@ def read(context: RoleContext, *, devices: list[str], pause: float) -> list[Time
 _EVENTS_EACH = 3
 """Events of an attribute that are kept for each second: a window, and what corrects it."""
 _LAST_EVENTS = 2.0
-"""After so long the events of the last window are in [s]."""
+"""Time after which the events of the last window have arrived [s]."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +220,7 @@ def _notifications(ends: Times) -> Quantiles | None:
 P99_BAR = 5.0
 """[ms]."""
 LONGEST_BAR = 500.0
-"""TM's clients give a call so long [ms]."""
+"""Time-out of a call by TM's clients [ms]."""
 
 _PAUSE = 0.001
 _WARM_UP = 4.0

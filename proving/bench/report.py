@@ -184,10 +184,10 @@ def machine() -> Machine:
 
 
 def with_tables(page: str, report: Report) -> str:
-    """Return a page whose blocks have what was measured.
+    """Return a page with the measured figures in its blocks.
 
     A block begins with `<!-- bench NAME -->` and ends with `<!-- /bench -->`. Of a measurement it says how that was
-    made; of one of its tables it has this table. Blocks of what was not measured stay as they are.
+    made; of one of its tables it has this table. Blocks of other measurements stay as they are.
     """
     blocks = {f"{outcome.name}.{name}": table for outcome in report.outcomes for name, table in outcome.tables.items()}
     blocks |= {outcome.name: _how(outcome, report) for outcome in report.outcomes if not outcome.failure}

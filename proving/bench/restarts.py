@@ -28,10 +28,10 @@ from proving.testbed import Testbed
 _COUNTED_WITHIN = 1.0
 """Longest wait of a record through a planned change [s]."""
 _RATE, _NODES = 10_000, 32
-"""Notifications/s of each of two simulators, and their nodes: so many that each partition has some."""
+"""Notifications/s of each of two simulators, and their nodes: enough for a node on each partition."""
 _PARTITIONS, _MORE = 4, 6
 _BEFORE = 0.5
-"""So long before a change the first records were appended that it may hold up [s]."""
+"""Time before a change from which on it may hold up appended records [s]."""
 _ANSWER = 10.0
 _KILL = "a worker is killed"
 
@@ -187,7 +187,7 @@ class _Run:
 
 
 ANSWER_BAR = 500.0
-"""TM's clients give a call so long [ms]."""
+"""Time-out of a call by TM's clients [ms]."""
 END_BAR = 5.0
 """From SIGTERM to the end of a process [s]; supervisors kill after ten."""
 

@@ -32,7 +32,7 @@ _ROLE: Final = "aggregate"
 _Side = TypeVar("_Side")
 Pairs = Sequence[tuple[RoleTiming, RoleTiming]]
 SecuredRound = Mapping[str, Mapping[str, Sequence[Sample]]]
-"""Samples by side, and by what was measured."""
+"""Samples by side and measured path."""
 
 
 def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:

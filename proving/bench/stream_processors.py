@@ -2,7 +2,7 @@
 
 The programs are in `examples/peers`. Each does the part of the work that all of them can do: it reads JSON, and gives
 count, sum, least and greatest value of one field in each window. Our worker checks each record by its schema and has
-these and more statistics of all fields, numbers of sequences, and an account. So what is found flatters the others.
+these and more statistics of all fields, numbers of sequences, and an account. So the figures flatter the others.
 Each window that a program writes is compared with a plain loop over the same records.
 """
 
@@ -55,7 +55,7 @@ PEERS = (
 
 
 class Heap(msgspec.Struct):
-    """What is summed up of a notification."""
+    """The fields of a notification that are summed up."""
 
     node: int
     time: int

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from proving.bench.sweep import SweepResult
 
 Columns = Mapping[str, Callable[["SweepResult"], str]]
-"""Head of each column, and what it has of a result."""
+"""Head of each column, and the function that makes its cell of a result."""
 
 _SEGMENTED = 100e6
 """Size of the object that is sent in segments [bytes]."""

@@ -31,7 +31,7 @@ _SEGMENT = 1 * MEGA
 _MEMORY = 64 * MEGA
 _AT_ONCE = 10
 _MOST = 200
-"""Memory above that of an idle worker while ten tables come at once [MB]."""
+"""Most memory beyond an idle worker's while ten tables come at once [MB]."""
 _SETTLE = 8.0
 
 

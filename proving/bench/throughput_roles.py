@@ -24,7 +24,7 @@ from proving.roles import RoleContext
 
 _GATE_PAUSE = 0.05
 _EXHAUSTED = 1.5
-"""After so long without records a gated worker's share is done [s]."""
+"""Time without records after which a gated worker has done its share [s]."""
 _GC_THRESHOLD = 100_000
 """As `sdp-facade aggregate` and `logs aggregate` set it."""
 

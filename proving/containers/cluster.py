@@ -1,4 +1,4 @@
-"""docker/cluster.yaml: whoever has no right is refused, and nothing is lost while a broker is away."""
+"""docker/cluster.yaml: it refuses clients without a right, and loses nothing while a broker is away."""
 
 import subprocess
 import sys
@@ -28,13 +28,13 @@ _LOST: Final = "kafka-2"
 _RATE: Final = 500
 """[heaps/s]"""
 _WITHIN_S: Final = 300.0
-"""No pace is judged: only what does not come at all takes so long [s]."""
+"""Longest wait [s]; it is no judgement of pace, only the sign of a hang."""
 _UNANSWERED_S: Final = 5.0
 """Brokers that have just answered others give a stranger no answer within this time [s]."""
 
 
 def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) -> None:
-    """Try what is forbidden; then observe while a broker is away and heaps come, and count them when it is back."""
+    """Try forbidden acts; then observe while a broker is away and heaps come, and count them when it is back."""
     phases.begin("refusals")
     _check_refusals(project, progress)
     report = folder / "sent.json"

@@ -53,7 +53,7 @@ class Phases:
 
 
 _SHOWN_WITHIN_S: Final = 300.0
-"""No pace is judged: only what does not come at all takes so long [s]."""
+"""Longest wait [s]; it is no judgement of pace, only the sign of a hang."""
 
 
 NAME: Final = "sdp-facade-containers"

@@ -183,7 +183,7 @@ def digest(content: object) -> bytes:
 
 _ENTRY = struct.Struct("<q8s")
 _EACH, _SLOW = 20_000, 2_000
-"""Of so many entries, so many are taken slowly."""
+"""Length of a cycle of entries, and the number of entries in it that the client takes slowly."""
 _TAKES = 0.001
 """How long each of those takes [s]: for longer than the queue has room at the full rate."""
 _LOOK = 0.1
@@ -209,7 +209,7 @@ class FollowerReport(msgspec.Struct, frozen=True, kw_only=True):
     gaps: list[Silence] = []
     """The times without one."""
     lost: list[str]
-    """Entries that nobody can deliver, in words."""
+    """Entries that can no longer be delivered, in words."""
 
 
 class _Client:
@@ -267,7 +267,7 @@ def read_entries(path: Path) -> list[tuple[int, bytes]]:
 
 
 _SHOWN = 5
-"""Of what is wrong in the same way, so many are named."""
+"""Most findings of one kind that are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ class FoundAlerts:
     """Sequence number and digest of what the client got, in its order."""
     client: FollowerReport
     wanted: Mapping[tuple[str, str], AlarmStanding]
-    """All alarms as what was sent says."""
+    """All alarms as they follow from the sent records."""
     shown: Sequence[Mapping[str, Any]]
     """GetAlarms."""
 
@@ -353,7 +353,7 @@ _BURST, _QUICK_BURST = 10_000, 2_000
 _AHEAD = 50_000
 """The client is never further behind the newest alert than this: the device keeps the newest 100,000."""
 _BURSTS = 4
-"""Of so many bursts at most the client lacks entries when the next one is sent."""
+"""Most bursts of which the client may lack entries when the next one is sent."""
 
 
 class AlertFaultRun(FaultRun):

@@ -36,16 +36,16 @@ CHOICES: dict[str, dict[str, int]] = {
 """Commands by what the device shows, with how often each is chosen."""
 
 _PATIENCE = {"RESOURCING": 2.0, "CONFIGURING": 2.0, "RESETTING": 2.0, "ABORTING": 20.0, "RESTARTING": 20.0}
-"""For so long TM waits for what passes by itself [s], then aborts it or switches the subarray off. A controller that
-writes wrong ids and is killed while it aborts leaves it so: the next one cannot know that it has begun."""
+"""Time that TM waits for the end of a transitional state [s], before it aborts or switches the subarray off. A
+controller that writes wrong ids and is killed while it aborts leaves the state: the next one cannot know of it."""
 _RASH = 0.003
-"""Part of the looks at which TM does not wait for what passes by itself."""
+"""Part of the looks at which TM does not wait for the end of a transitional state."""
 _OUTCOME_WITHIN = 2.0
-"""For so long TM waits for an outcome, if it does not go by obsState alone [s]."""
+"""Time that TM waits for an outcome, if it does not rely on obsState alone [s]."""
 _LOOKS_BACK = 0.03
 """Part of the looks at which TM also looks at the scan, and again at an outcome that it knows."""
 _REPEATS = 30.0
-"""For so long TM repeats a call whose outcome it does not know; a killed server is back much sooner."""
+"""Time that TM repeats a call with an unknown outcome [s]; a killed server is back much sooner."""
 _PAUSE = 0.01
 _AWAY = 0.1
 _AGAIN = 0.3
@@ -125,7 +125,7 @@ class Caller:
         self._labels: list[str] = []
         self._count = 0
         self._last: dict[str, SeenLine] = {}
-        """What was read and not written yet."""
+        """The newest line of each device that is not written yet."""
         self._open = self._ended = ""
         """Id of the newest command: its outcome was not seen yet, or was."""
 
@@ -292,7 +292,7 @@ def call_random_commands(
     Parameters
     ----------
     journal, seen
-        Files for the calls, and for what is read.
+        Files for the calls and for the reads.
     commands
         How many are given, by all together.
     pause

@@ -14,7 +14,7 @@ accident one role tries an act which its rights forbid. A silence of a flow is p
 in it, or else to the last one before it.
 
 The network between brokers is cut by rules of routing in a network of the run's own, which only root can make. Brokers
-have a listener and a controller for each other, apart from that of the clients: clients still reach a broker that its
+have a listener and a controller for each other, apart from the clients' listener: clients still reach a broker that its
 peers cannot reach.
 """
 
@@ -132,7 +132,7 @@ _LARGE_ENOUGH = 10_000_000
 _ACT_EACH = 0.2
 """Pause between two acts of the operator [s]."""
 _ALARMS = 1_000
-"""So many alarms are there to be acted on."""
+"""Alarms on which the operator may act."""
 _COMPILER = "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1"
 """The brokers do without the second compiler of Java: a secured one needs 2 to 3 s of processor time until it answers,
 instead of 5 s, and half as much for new connections. Records, of which there are few, cost 1.5 times as much."""
@@ -238,7 +238,7 @@ class ClusterRun(FaultRun):
         self._alone: list[tuple[float, float]] = []
         """From when to when no two brokers could confirm a record [Unix s]."""
         self._alarms: list[tuple[str, int]] = []
-        """Source and occurrence of alarms that nobody has acted on."""
+        """Source and occurrence of the alarms without an action."""
         self._acts: list[CallLine] = []
         """Acts of the operator while no two brokers could confirm one."""
         self._forbidden: list[tuple[str, str, str]] = []
@@ -460,7 +460,7 @@ class ClusterRun(FaultRun):
         return CallLine(device=device, command=command, called=called, seconds=took, answer=answer, text=error)
 
     def _try_what_is_forbidden(self) -> None:
-        """Let the next role do what it may not."""
+        """Let the next role try an act that its rights forbid."""
         security, roles = self.deployment.endpoints.security, [*self.deployment.icd.roles]
         if security is None or len(self._forbidden) == len(roles):
             return

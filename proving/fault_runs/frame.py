@@ -43,7 +43,7 @@ BROKER, STANDSTILL = "broker", "standstills of the broker (SIGSTOP)"
 RESET = "resets of the consumer group by an operator"
 SERVER = "device server"
 READY_WITHIN = 120.0
-"""After so long what is waited for has failed, on a machine of any speed [s]."""
+"""Time after which an awaited event counts as failed, on a machine of any speed [s]."""
 
 _STANDS = (0.3, 2.5)
 """Shortest and longest time for which the broker stands still [s]."""
@@ -185,7 +185,7 @@ class FaultRun:
     evidence: ClassVar[Sequence[str]] = ()
     """Topics whose records are kept if a run finds something."""
     standstill: ClassVar[float] = 90.0
-    """Without progress for so long, what is missing counts as lost [s]."""
+    """Time without progress after which missing records count as lost [s]."""
 
     def __init__(self, deployment: Deployment, size: Size, seed: int, *, quick: bool = False) -> None:
         self.deployment, self.progress, self.clock = deployment, deployment.progress, deployment.clock
@@ -197,7 +197,7 @@ class FaultRun:
         self.moved = 0.0
         """When the records moved last; the time that a fault takes does not count as a standstill."""
         self.within = math.inf
-        """No fault comes after so long [s], in runs that have `--minutes`."""
+        """Time after which no further fault comes [s], in runs with `--minutes`."""
         self.broker_away = 0.0
         """Longest time from a kill of the broker until it took connections again [s]."""
         self._done = 0.0

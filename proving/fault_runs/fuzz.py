@@ -19,7 +19,7 @@ from proving.gauges import memory_of_all
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 SENT_BY_US: Final = ("ingest.heaps", "ingest.buffers", "flagging", "storage", "alert-packets", "calibration", "quality")
-"""Topics on which nobody else writes, and whose account is an attribute."""
+"""Topics that only the run writes, and that have an account as attributes."""
 BUS: Final = "mid-sdp/bus/0"
 _ROUNDS: Final = 2
 """Phases in each codec; memory is compared with that after the first round."""

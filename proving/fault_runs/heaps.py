@@ -33,7 +33,7 @@ from proving.fault_runs.frame import (
 HEAPS, SUMMARIES = "ingest.heaps", "ingest.summary"
 _SIMULATOR = "simulator"
 _NAMED = ("Skipped", "Overlap", "Corrected")
-"""Figures that name what is missing or was refused."""
+"""Figures that name missing or refused offsets."""
 _WORKERS = ("worker 0", "worker 1")
 _SERVERS = {f"{SERVER} {instance}": instance for instance in ("control", "ingest-00")}
 

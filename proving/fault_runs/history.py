@@ -226,7 +226,7 @@ def _command(
     seen: float | None,
     executed: int,
 ) -> Iterator[HistoryOperation]:
-    """Return the operations of a command; of one without an answer nobody knows how late it was admitted.
+    """Return the operations of a command; without an answer, the time of its admission is not known.
 
     An answer with the id says that it was admitted. If the fate of its record was unknown, the record is on the bus
     before a device server writes an outcome, unless it gives the command up.

@@ -23,7 +23,7 @@ from proving.fault_runs.frame import FURTHER_WORKERS, Balance, FaultRun, Size
 from proving.roles import RoleContext
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10
-"""Ten times what is promised [1/s]: heaps of all nodes, alerts, rounds of metrics, commands that are refused."""
+"""Ten times the promised load [1/s]: heaps of all nodes, alerts, rounds of metrics, commands that are refused."""
 _CLIENTS, _QUICK_CLIENTS, _FOLLOWING = 200, 20, 10
 """Processes that subscribe to the alerts, and how many of them check each alert; the first one is frozen."""
 _DEVICE, _BUS = "mid-sdp/alerts/0", "mid-sdp/bus/0"

@@ -41,7 +41,7 @@ _SERVERS: Final = {
     "device server of SdpAlerts": "alerts",
     "device server of ingest nodes": "ingest-00",
 }
-"""Device servers that are killed, besides that of the subarrays."""
+"""Device servers that are killed, besides the one with the subarrays."""
 _OTHERS: Final = ("calibration", "quality", "logs")
 _CLASSES: Final = tuple(f"Sdp{one}" for one in "Master Bus Subarray Alerts IngestNode Calibration Quality Logs".split())
 _SENDERS: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -68,7 +68,7 @@ _NEEDED: Final = (
 _SETTLED_WITHIN = 300.0
 """Longer than any delay of an alarm [s]."""
 _LAST = ("nightIsOver", "prove/replay")
-"""Condition and source of the last alarm: who shows it has all alerts before it."""
+"""Condition and source of the last alarm: a server that shows it has all alerts before it."""
 
 
 class ReplayFaultRun(CommandFaultRun):

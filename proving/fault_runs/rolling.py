@@ -46,7 +46,7 @@ _SETTLES_WITHIN = 120.0
 _LEAST_REPORTS = 1_000
 """Reports by the new version that a run has."""
 _TAKES_CALLS = 1.0
-"""For so long after it answers, a device server may still refuse commands: it reads its log [s]."""
+"""Time after its first answer in which a device server may still refuse commands, as it reads its log [s]."""
 
 
 def write_release(folder: Path) -> None:

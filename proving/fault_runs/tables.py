@@ -92,7 +92,7 @@ def produce_tables(context: RoleContext, *, journal: str, seed: int, tables: int
 
 WORKER, PRODUCER = "assembling worker", "producer"
 EXPIRY = 30.0
-"""A table of which nothing comes for so long is given up [s]."""
+"""Time without a segment after which a table is given up [s]."""
 _SIZE, _QUICK_SIZE = 10_000_000, 4_000_000
 """Of a table [bytes]."""
 _SETTLED_WITHIN = EXPIRY + READY_WITHIN
@@ -110,7 +110,7 @@ class TableFaultRun(FaultRun):
     def prepare(self) -> None:
         self._size = _QUICK_SIZE if self.quick else _SIZE
         self._each = 1.0
-        """From one table to the next [s]: there is to be time for faults."""
+        """Pause from one table to the next, so that faults have time to happen [s]."""
         self._device = self.deployment.devices("SdpCalibration")[0]
         self._journal = self.deployment.folder / "tables.txt"
         self._bus = KafkaBus(self.deployment.connection, client="fault-run")

@@ -75,8 +75,8 @@ _MOST_RUNS = 1000
 _NEAR = 60.0
 """The records of a transaction are appended within this time of each other [s]."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
-"""A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
-from `IDLE` at random, and logs no such close."""
+"""Duration from which a transaction may have lost a connection with a request on it [s]: the client subtracts up to
+2 s from `IDLE` at random, and logs no such close."""
 
 
 class _Open(NamedTuple):
@@ -179,8 +179,8 @@ class TransactionalProducer:
         try:
             self._beginning.client.init_transactions(timeouts.STEP)
         except KafkaException as error:
-            # The same one asks on: another would have to connect, and begin its question anew, and brokers that answer
-            # slowly would never be done.
+            # The same producer asks again: a new one would have to connect first and repeat the question, which slow
+            # brokers would never finish.
             if not error.args[0].retriable() or now - self._begun_at >= timeouts.HANGING:
                 self._beginning = None
             raise
@@ -256,7 +256,7 @@ class TransactionalProducer:
         return True
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
-        """Commit or abort marks, and with them what is open on their partitions."""
+        """Commit or abort marks, and with them any open transaction on their partitions."""
         try:
             with self._watched():
                 producer.client.begin_transaction()

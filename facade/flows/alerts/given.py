@@ -8,7 +8,7 @@ of alerts may write there, so a record there proves nothing. The device server t
 repeated one is known by its id, and by its age after longer than ids are remembered.
 
 A server knows the actions that it has given itself. It looks for others on the topic when it first meets one: after a
-start, and when another server was there before. What was appended before the action is found by that look. Forged
+start, and when another server was there before. That look finds every action appended before. Forged
 actions make a server look once a second at most, and for a tenth of its time.
 """
 

@@ -134,8 +134,8 @@ class OwnAlerts:
 
     Delivered alerts and found faults are compared periodically: an undelivered alert is sent again, and an alert that
     was raised before a restart is cleared after it. Absence from the found faults does not always mean that all is
-    well: right after a start, or while what would tell is away, their list is incomplete. An alert about what was not
-    judged stays as it is.
+    well: right after a start, or while a source of faults is away, their list is incomplete. The alert of a condition
+    that was not judged stays as it is.
 
     Parameters
     ----------

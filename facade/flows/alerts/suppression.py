@@ -165,7 +165,7 @@ def alarms_by_stream(icd: Icd) -> dict[str, list[AlarmKey]]:
     found: dict[str, list[AlarmKey]] = {}
     for name, topic in icd.topics.items():
         source = f"{ORIGIN}/{name}"
-        # A worker also reads what it writes, to end a transaction of its own: its lag is no matter there.
+        # A worker also reads its own results, to end a transaction of its own: its lag does not matter there.
         found[source] = [readers[role] for role in topic.readers if role in readers]
         for role in topic.readers:
             if role in workers and role not in topic.writers:

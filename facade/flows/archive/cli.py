@@ -167,7 +167,7 @@ def report(
         Path | None, typer.Option("--output", "-o", help="HTML file. Default: named by its begin, in this folder.")
     ] = None,
 ) -> None:
-    """Write the report of a night: heaps, dead letters, alarms, commands, tables, restarts, what is missing.
+    """Write the report of a night: heaps, dead letters, alarms, commands, tables, restarts, missing records.
 
     It is one HTML page, for a browser, for paper and for a screen reader.
 

@@ -17,7 +17,7 @@ The file is one NXentry. Times are seconds, for events microseconds, since its `
         alert, alert_action ...  NXlog of each message: its value is the severity, status or so; a column by field
       calibration                NXcollection
         cal_7                    NXdata: columns of a table with their units; NXnote: the bytes of other tables
-      account                    NXcollection: records of each topic, how many could not be decoded, what is missing
+      account                    NXcollection: numbers of records of each topic, undecodable ones, missing ones
 
 Each NXlog has an NXdata of its name in the group `plots` beside it, with links to its datasets: viewers draw NXdata
 only. Within the log it would keep programs from reading it.

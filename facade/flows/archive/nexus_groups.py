@@ -328,7 +328,7 @@ class WindowGrid:
             self._dataset(name, array.dtype)[rows, : self._width] = array
 
     def _read(self, number: int) -> list[Frame]:
-        """Return what was written of a page; unknown numbers are NaN, as are those that they are added to."""
+        """Return the written frames of a page; unknown numbers are NaN, and so are sums with them."""
         rows, arrays = self._slice(number), dict[str, Array]()
         for name in [name for name in self._parent if "value" in self._parent[name]]:
             values = self._parent[name]["value"][rows]

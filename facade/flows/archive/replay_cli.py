@@ -147,7 +147,7 @@ def compare(
     begin: Annotated[str, typer.Option("--from", metavar="TIME", help="Begin. Default: all.")] = "",
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="End; its own moment is left out.")] = "",
 ) -> None:
-    """Compare what was derived in two archives: windows, command outcomes, alarm states, announced tables.
+    """Compare the derived records of two archives: windows, command outcomes, alarm states, announced tables.
 
     Alarm states of a replay differ if its device servers ran without SDP_REPLAY=true: those raise their own again.
 

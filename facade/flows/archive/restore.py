@@ -303,7 +303,7 @@ def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: T
 
 
 def _since(records: Iterator[Record], oldest_us: Time) -> Iterator[Record]:
-    """Leave out records before the first one that is not older."""
+    """Skip records up to the first one that is as new as a time."""
     for record in records:
         if record.timestamp_us >= oldest_us:
             yield record

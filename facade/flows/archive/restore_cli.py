@@ -52,9 +52,10 @@ def restore_topics(
         ),
     ] = RESERVE,
 ) -> None:
-    """Fill the topics of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX, of which none may exist, with the records of an archive.
+    """Create the topics of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX, and fill them with the records of an archive.
 
-    Each record gets its old offset, so numbers of alerts, totals and positions continue. No other program may run.
+    No topic with the prefix may exist, and no other program may run. Each record gets its old offset, so numbers of
+    alerts, totals and positions continue.
 
     Example: sdp-facade archive restore /data/archive --without ingest.heaps
     """

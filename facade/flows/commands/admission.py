@@ -1,6 +1,6 @@
 """Admits the orders of controllers: a device server checks each one, and puts it on ``commands``.
 
-Only device servers write ``commands``, so what is there was checked by one: it came by Tango, or it is an order that
+Only device servers write ``commands``, so each record there was checked by one: it came by Tango, or is an order that
 passed the rules here. Controllers write orders to ``orders``. An order is admitted if
 
 * its parent is on ``commands``, has been begun, and has no outcome,

@@ -286,7 +286,7 @@ def arguments_of(icd: Icd) -> "Arguments":
 
 
 def mistakes(family: str, text: str) -> list[str]:
-    """Return what is wrong with an argument by the installed interface; nothing: it may be sent."""
+    """Return the mistakes of an argument by the installed interface; none: it may be sent."""
     try:
         _installed().check(family, text)
     except ArgumentError as error:

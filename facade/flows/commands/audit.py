@@ -28,7 +28,7 @@ def command_entry(record: Record) -> AuditEntry | None:
 
 
 def held_entry(record: Record) -> AuditEntry | None:
-    """Return who gave, or withdrew, a command that waits or waited for a second person; None: it is neither."""
+    """Return the act of giving or withdrawing a command that needs a second person; None: the record is neither."""
     if isinstance(found := decode_held(record.value), AckMessage):
         if not found.withdrawer:
             return None
@@ -48,7 +48,7 @@ def refusal_entry(record: Record) -> AuditEntry | None:
 
 
 def mode_entry(record: Record) -> AuditEntry | None:
-    """Return who set a mode; None: it is unreadable."""
+    """Return the act of setting a mode; None: the record is unreadable."""
     found = decode_state(record.value)
     if isinstance(found, Suppressed | RecordRejected):
         return None

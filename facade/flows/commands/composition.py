@@ -295,7 +295,7 @@ class CommandsHealth(HealthSource):
         """Return silent and surplus controllers, and devices without a controller."""
         for text in rivalries(self._components, now):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
-        # Right after an outage of the bus nobody has had the time to give a sign of life.
+        # Right after an outage of the bus, no process has had the time to give a sign of life.
         silent = silences(self._components, now) if self._heartbeats.can_tell else {}
         for name, text in silent.items():
             # Without another controller no command is executed.

@@ -63,7 +63,7 @@ A longer timeout is for busy machines, whose heartbeats are late as well; they w
 
 
 class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON argument of GiveCommand: a command, and who gives it."""
+    """The JSON argument of GiveCommand: a command and its operator."""
 
     command: str
     operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -71,7 +71,7 @@ class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON argument of ApproveCommand and WithdrawCommand: a command that waits, and who decides about it."""
+    """The JSON argument of ApproveCommand and WithdrawCommand: a waiting command and the person who decides."""
 
     id: str
     operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -316,7 +316,7 @@ class Gateway:
         Raises
         ------
         CommandRefused
-            It does not wait, or the caller is not the person who gave it; the text says why.
+            The command does not wait, or another person gave it; the text says why.
         NotSent, OutcomeUnknown
             The bus did not confirm it.
         """
@@ -324,7 +324,7 @@ class Gateway:
         where = f"{self.classes[device].name}.{name}"
         with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
             tracked, waiting = self._decided(device, decision, name, client, order)
-            # Nobody may both approve and withdraw a command, and everybody may do one of them.
+            # Each person may do one of the two: approve a command or withdraw it.
             if is_second_person(waiting, operator):
                 expected = f"expected the person who gave it, {_first(waiting)}"
                 what = f"{waiting.command}: {expected}, got {operator}, from {client}"
@@ -512,7 +512,7 @@ class Gateway:
         )
 
     def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
-        """Let a command wait for a second person: its record is durable, as that of any command."""
+        """Let a command wait for a second person, with a durable record like any command."""
         try:
             self.sender.send(held_record(message, headers), self.timeout, queued)
         except (NotSent, OutcomeUnknown) as error:

@@ -57,7 +57,7 @@ def order_id(parent: str, device: str, command: str, number: int) -> str:
 
 
 def is_order_id(id: str, parent: str, device: str, command: str) -> bool:
-    """Return whether an id is that of an order: a giver cannot choose it, and so not that of another command."""
+    """Return whether an id belongs to this order: it follows from these values, so a giver cannot choose it."""
     number = int(issued(id) - issued(parent))
     return 1 <= number <= _MOST_ORDERS and id == order_id(parent, device, command, number)
 

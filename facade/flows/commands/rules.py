@@ -93,7 +93,7 @@ def why_not_allowed(
     under_way
         Command without a reported effect.
     others
-        Commands of the same device. The text names those that end what is under way, and leave the device on.
+        Commands of the same device. The text names those that end the command under way, and leave the device on.
     """
     for name, label, allowed in ((STATE, state, command.state), (OBS_STATE, obs_state, command.obs_state)):
         if label is not None and allowed and label not in allowed:
@@ -115,7 +115,7 @@ def why_not_allowed(
 
 
 def is_second_person(first: CommandMessage, operator: str) -> bool:
-    """Return whether the caller is not the person who issued the command, by the names that both gave.
+    """Return whether the caller is another person than the giver of the command, by the names that both stated.
 
     Hosts and processes are not compared: one process may act for several people, and after a failover Tango gives it
     another name.

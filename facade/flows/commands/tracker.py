@@ -101,7 +101,7 @@ class Tracker:
             return True
 
     def withdraw(self, waiting: Tracked, monotonic: float) -> bool:
-        """Let nobody approve a command, as its withdrawal is about to be written; return False if one was before."""
+        """Bar the approval of a command that is about to be withdrawn; return False if it was barred before."""
         with self._lock:
             is_first = waiting.closed_at == float("-inf")
             waiting.closed_at = monotonic
@@ -143,7 +143,7 @@ class Tracker:
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             if is_given_up:
-                # The log is right. If UNDELIVERED is on the log, it holds: nobody begins the command so late.
+                # The log is right. If UNDELIVERED is on the log, it holds: no controller begins the command so late.
                 self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)

@@ -321,7 +321,7 @@ def _point(name: str, point: Any, host: str, rack: str) -> MetricRecord:
     labels = {one.key: one.value.string_value for one in point.attributes}
     shown, factor, instance = of_otlp(name, labels)
     value = point.as_double if point.as_double is not None else point.as_int
-    if not isinstance(point, _Point):  # protobuf has no None: for numbers, it names the one that is set
+    if not isinstance(point, _Point):  # protobuf has no None: it names the number that is set
         which = point.WhichOneof("value")
         value = getattr(point, which) if which else None
     return metric_record(from_nano(point.time_unix_nano), host, shown, instance, value, factor, rack)

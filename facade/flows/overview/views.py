@@ -255,7 +255,7 @@ class Overview:
         return f"{self._starts.get(stream, 'its command')} without --slot"
 
     def _behind(self, name: str, stream: StreamTotals, now: Time) -> HealthIssue:
-        """Return the issue of a stream whose readers are behind: who they are decides what helps."""
+        """Return the issue of a stream whose readers are behind, with the remedy for their kind."""
         if name in self._workers.streams:
             readers, do = "workers read it", f"If it grows, start one more worker: {self._start(name)}."
         else:

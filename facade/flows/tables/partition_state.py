@@ -327,7 +327,7 @@ class PartitionState:
         return [*records, *self._entries]
 
     def has_happened(self, past: Recalled) -> bool | None:
-        """Return whether a transaction that failed has happened, by what is on the bus; None: it cannot be told.
+        """Return whether a failed transaction is on the bus after all; None: unknown.
 
         Without entries it does not matter, as the other records may come twice.
         """

@@ -83,7 +83,7 @@ class TableWorker(TransactionLoop):
         """The reference being read; later records wait."""
         self._partitions: dict[int, PartitionState] = {}
         self._is_in_doubt = False
-        """Whether a transaction failed of which it is not known whether it happened."""
+        """Whether a transaction failed with an unknown outcome."""
         self._signed_at = float("-inf")
         self.account = RunningAccount()
         self.accounts = {CALIBRATION: self.account}

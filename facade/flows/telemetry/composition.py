@@ -335,7 +335,7 @@ class _Counted(NamedTuple):
     """Of groups with many late records since the last count: how old the newest one was when the broker took it [s]."""
 
     def late_since(self, before: "_Counted") -> Iterator[tuple[int, int, int]]:
-        """Return the groups with many late records since an earlier count, their number, and that of all records."""
+        """Return groups with many late records since an earlier count, each with its late records and all records."""
         late = self.late - before.late
         whole = late + self.used - before.used
         for number in np.flatnonzero(late > _MOST_LATE * whole).tolist():
@@ -370,7 +370,7 @@ class _Late(NamedTuple):
 
     @property
     def catches_up(self) -> bool:
-        """Whether the group sends what it held back, which a slow clock cannot make it do."""
+        """Whether the group sends records that it held back, so its delay falls; a slow clock cannot cause that."""
         return self.delays[-1] < max(self.delays) - _STEADY
 
     def advice(self, others: int) -> str:
@@ -394,7 +394,7 @@ class TelemetryHealth(HealthSource):
         self._scans = scans(server)
         self._counted: dict[str, deque[_Counted]] = {}
         self._unread: set[str] = set()
-        """Places of groups whose partition nobody reads: whether they send is not known."""
+        """Places of groups whose partition no worker reads: whether they send is not known."""
         self._partitions = {topic: server.icd.topics[topic].partitions for topic in plans(server.icd)}
         self._clock = server.clock
         self._streams = server.share(WorkerAccounts).streams
@@ -417,7 +417,7 @@ class TelemetryHealth(HealthSource):
             late, place = dict(self._late(ledger, now)), ledger.plan.place
             for group, one in sorted(late.items(), key=lambda one: place(one[0])):
                 if len(one.delays) < _OVER:
-                    continue  # its records are in time again, or nobody knows yet whether the delay grows
+                    continue  # its records are in time again, or it is too early to tell whether the delay grows
                 over = as_seconds(_LATE_OVER)
                 within = f"{one.part} of {one.whole} records within {over:g} s came too late for their window"
                 text = f"{_name(ledger, group)}: {within}: "

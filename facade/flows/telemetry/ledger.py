@@ -177,10 +177,10 @@ class WindowLedger:
         """Partitions, with the offsets whose summaries are missing."""
         self._shown: Sequence[ShownWindow] | None = None
         self._read_to: Array | None = None
-        """Watermark of each group [Unix us]; None: to be worked out again, as what is shown."""
+        """Watermark of each group [Unix us]; None: it and the shown windows must be worked out again."""
         self._overall: OverallWindow | None = None
         self._is_looked_at = False
-        """Whether the window over all groups is that of the newest state."""
+        """Whether the window over all groups belongs to the newest state."""
         self._members: dict[Time, Array] = {}
         """Whether each group has records in a window over all groups, by window."""
         self._begin(rebuilt=False)

@@ -29,7 +29,7 @@ _VALID, _WARNING, _ALARM, _INVALID = map(
 _TOTALS = ("count", "late", "missing", "duplicates", "epoch", "newest_us", "heard")
 """Totals of a group that readings need, beside sums; see `facade.windows.totals`."""
 _NEWEST = frozenset({"epoch", "newest_us", "heard"})
-"""Those of which the largest one is that of all groups together; others are added."""
+"""Totals whose value over all groups is the largest of them; others are added."""
 _OF_SEQUENCES: Mapping[Rule, str] = {"gaps": "missing", "duplicates": "duplicates", "late": "late"}
 """Names of totals by the rules over sequence numbers."""
 
@@ -112,7 +112,7 @@ class TelemetryView:
         self._follows_totals = not plan.is_rebuilt and any(source.over == "total" for _, source in sources)
         self._windows: _Windows | None = None
         self._marks: Array | None = None
-        """What was shown of each device; see `changed`."""
+        """State of each device that was shown last; see `changed`."""
         self._late, self._same_until = -1, NEVER
         """Late records at the last look, and the time until which no reading can turn ATTR_INVALID."""
         self._said: tuple[object, Array] | None = None
@@ -156,7 +156,7 @@ class TelemetryView:
             is_chosen = (marks != self._marks).any(axis=0)
             if not is_chosen.any():
                 return False
-            if not is_chosen.all():  # what is shown of the others stays
+            if not is_chosen.all():  # the others keep their shown values
                 totals, sums = _kept(is_chosen, totals, self.look.totals), _kept(is_chosen, sums, self.look.sums)
         self._marks = marks
         self.look = Look(now, windows.places, windows.is_whole, self.closed.copy(), heard, totals, sums)
@@ -242,7 +242,7 @@ class TelemetryView:
     def _say(
         self, group: Group, heard: Time, number: int, now: Time, *, is_current: bool, is_read: bool
     ) -> tuple[str, list[str]]:
-        """Return State and the begin of Status: they tell of the group only what its values tell, too."""
+        """Return State and the begin of Status, which say no more of the group than its values."""
         rule, what = self._plan.window, self._plan.title[:1].lower() + self._plan.title[1:]
         who, limit = f"{self._plan.noun.capitalize()} {group}", as_seconds(self.stale_after)
         if not is_read:
