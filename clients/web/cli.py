@@ -170,7 +170,7 @@ def _past(place: str, clock: Clock) -> "ArchivedTrends":
         from clients.web.past import ArchivedTrends
         from facade.flows.archive.history import HistoryArchive
     except ImportError as error:
-        raise ConfigError("--archive needs pyarrow: pip install 'sdp-tango-facade[batches]'") from error
+        raise ConfigError("--archive needs pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
     from facade.flows.archive.stores import open_store
 
     return ArchivedTrends(HistoryArchive(open_store(place)), clock)

@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
 
 _WIDTH = 118
 _SPECIAL = re.compile(r"([\\`*\[\]])")
@@ -34,31 +33,38 @@ def link(text: str, page: str, heading: str = "") -> str:
     return f"[{text}]({page}{'#' + anchor(heading) if heading else ''})"
 
 
-def paragraph(text: str) -> str:
-    """Return ready Markdown as a paragraph of short lines."""
-    return _wrapped(text, "", "")
+def row(*cells: str) -> str:
+    """Return a row of a table; the cells are ready Markdown, except for ``|``."""
+    return "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\\|", cell) for cell in cells) + " |"
 
 
-def items(texts: Iterable[str], depth: int = 0) -> str:
-    """Return ready Markdown as a list; MkDocs needs four blanks for each depth."""
-    indent = "    " * depth
-    return "\n".join(_wrapped(text, f"{indent}- ", f"{indent}  ") for text in texts)
+def tidy(text: str) -> str:
+    """Return a page of a template, with short lines, and with blank lines only between its blocks.
 
-
-def code_block(language: str, text: str) -> str:
-    """Return text as a block of code."""
-    return f"```{language}\n{text}\n```"
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the cells are ready Markdown, except for ``|``."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-
-
-def page(title: str, *blocks: str) -> str:
-    """Return a whole page."""
-    return "\n\n".join([f"# {title}", NOTE, *(block for block in blocks if block)]) + "\n"
+    The lines of a paragraph or of an entry of a list belong together. An empty entry is left out.
+    """
+    blocks, is_open, is_code = list[tuple[str, list[str]]](), False, False
+    for line in text.splitlines():
+        if is_code or (is_open and line and line.lstrip()[:1] not in ("", "-", "|", "#", "`")):
+            blocks[-1][1].append(line)
+            is_code &= line != "```"
+            continue
+        kind = line.lstrip()[:1].replace("`", line[:3])
+        is_code, is_open = kind == "```", kind not in ("", "|", "#", "```")
+        if kind and line.strip() != "-":
+            blocks.append((kind if kind in ("-", "|", "#", "```") else "", [line]))
+    pieces, before = list[str](), ""
+    for kind, lines in [blocks[0], ("#", [NOTE]), *blocks[1:]]:
+        pieces.append("\n" if kind == before and kind in ("-", "|") else "\n\n")
+        before = kind
+        if kind in ("", "-"):
+            indent = " " * (len(lines[0]) - len(lines[0].lstrip()))
+            joined = " ".join(line.strip() for line in lines)
+            first, rest = (f"{indent}- ", f"{indent}  ") if kind else ("", "")
+            pieces.append(_wrapped(joined.removeprefix("- ") if kind else joined, first, rest))
+        else:
+            pieces.append("\n".join(lines))
+    return "".join(pieces[1:]) + "\n"
 
 
 def _plain(text: str) -> str:

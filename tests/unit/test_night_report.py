@@ -56,7 +56,17 @@ def made(folder: Path, records: Iterable[Record], night: Night = NIGHT) -> Night
     return read_night(FolderStore(folder), ICD, night, 50)
 
 
+def rows(report: NightReport, view: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a view of `figures.sql`."""
+    return [*report.table(view)[1]]
+
+
 # Alarms
+
+
+def totals(report: NightReport) -> dict[str, Any]:
+    names = ("annunciated", "average", "flood_fraction", "covered")
+    return {name: report.value(f"{name} FROM alarm_totals") for name in names}
 
 
 def alarm(
@@ -124,12 +134,17 @@ def forgotten(at_us: int, name: str = "linkDown") -> Record:
 def test_figures_of_alarms_are_those_worked_by_hand(
     tmp_path: Path, records: Sequence[Record], annunciated: int, floods: int, chattering: list[int], stale: list[float]
 ) -> None:
-    found = made(tmp_path, [*records, alarm(NOON + HOUR, "other", raised=0, state="NORM")]).alarms
-    assert found.annunciated == annunciated == sum(found.periods) == sum(found.slots)
-    assert found.average == pytest.approx(annunciated / 144)
-    assert found.flood_fraction == pytest.approx(floods / 144)
-    assert [one.most for one in found.chattering] == chattering
-    assert [(until - since) / HOUR for _, since, until in found.stale] == stale
+    report = made(tmp_path, [*records, alarm(NOON + HOUR, "other", raised=0, state="NORM")])
+    assert report.value("sum(alarms) FROM alarm_periods") == annunciated
+    assert sum(number for _, number, _ in rows(report, "alarm_slots")) == annunciated
+    assert totals(report) == {
+        "annunciated": annunciated,
+        "average": pytest.approx(annunciated / 144),
+        "flood_fraction": pytest.approx(floods / 144),
+        "covered": 0,
+    }
+    assert [most for _, _, most in rows(report, "chattering")] == chattering
+    assert [long for _, _, _, long in rows(report, "stale")] == [f"{hours:g} h" for hours in stale]
 
 
 def test_the_worst_ten_and_their_share(tmp_path: Path) -> None:
@@ -138,9 +153,9 @@ def test_the_worst_ten_and_their_share(tmp_path: Path) -> None:
         for times in range(1, 13)
         for one in alarms(*(700 * at + times for at in range(times)), name=f"alarm{times:02d}")
     ]
-    found = made(tmp_path, records).alarms
-    assert [(one.condition, one.times) for one in found.worst] == [(f"alarm{n:02d}", n) for n in range(12, 2, -1)]
-    assert found.worst_fraction == 75 / 78
+    found = rows(made(tmp_path, records), "worst")
+    assert [(condition, times) for condition, _, times, _ in found] == [(f"alarm{n:02d}", n) for n in range(12, 2, -1)]
+    assert (found[0][3], found[9][3]) == (percent(12 / 78, 1), percent(3 / 78, 1))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -161,19 +176,19 @@ def test_annunciated_alarms_are_the_occurrences_that_the_ledger_of_alarms_counts
             changed = ledger.take_touched(at_us)
             records += [replace(state_record(*one), timestamp_us=at_us, partition=0) for one in changed]
             occurrences += len(ledger.take_occurrences())
-    found = made(tmp_path, records).alarms
-    assert found.annunciated + found.covered == occurrences > 50
+    found = totals(made(tmp_path, records))
+    assert found["annunciated"] + found["covered"] == occurrences > 50
 
 
 @pytest.mark.parametrize("covered", [{"shelved_until": NOON + 9 * HOUR}, {"out_of_service": True}])
 def test_alarms_that_nobody_sees_are_counted_apart(tmp_path: Path, covered: dict[str, Any]) -> None:
-    found = made(tmp_path, [alarm(NOON, **covered), alarm(NOON + HOUR, raised=2)]).alarms
-    assert (found.annunciated, found.covered) == (1, 1)
+    found = totals(made(tmp_path, [alarm(NOON, **covered), alarm(NOON + HOUR, raised=2)]))
+    assert (found["annunciated"], found["covered"]) == (1, 1)
 
 
 def test_so_are_alarms_that_another_one_explains(tmp_path: Path) -> None:
     hidden = {"annunciated": False}
-    found = made(
+    report = made(
         tmp_path,
         [
             alarm(NOON, **hidden),
@@ -182,15 +197,22 @@ def test_so_are_alarms_that_another_one_explains(tmp_path: Path) -> None:
             alarm(NOON + MINUTE, raised=2),
             alarm(NOON + 2 * MINUTE, "other"),
         ],
-    ).alarms
-    assert (found.annunciated, found.covered) == (2, 2), "one came again, and the cause of the other has ended"
+    )
+    found = totals(report)
+    assert (found["annunciated"], found["covered"]) == (2, 2), "one came again, and the cause of the other has ended"
 
 
 def test_a_part_of_a_period_counts_by_its_length(tmp_path: Path) -> None:
     night = Night(NOON, NOON + 15 * MINUTE)
-    found = made(tmp_path, each_once(*range(600, 611)), night).alarms
-    assert found.flood_fraction == pytest.approx(5 / 15)
-    assert found.average == pytest.approx(11 / 1.5)
+    found = totals(made(tmp_path, each_once(*range(600, 611)), night))
+    assert found["flood_fraction"] == pytest.approx(5 / 15)
+    assert found["average"] == pytest.approx(11 / 1.5)
+
+
+def test_a_state_that_claims_more_occurrences_than_there_can_be_counts_none(tmp_path: Path) -> None:
+    report = made(tmp_path, [alarm(NOON), alarm(NOON + SECOND, raised=200_000), alarm(NOON + HOUR, raised=200_001)])
+    assert totals(report)["annunciated"] == 2
+    assert report.value("refused FROM alarm_totals") == 1
 
 
 # Heaps
@@ -314,11 +336,15 @@ def test_dead_letters_are_counted_by_topic_and_reason(tmp_path: Path) -> None:
     ]
     records += [letter("redriven"), on("dead-letters", b"no dead letter", NOON)]
     report = made(tmp_path, records)
-    found = [(one.reason, one.topic, one.records) for one in report.dead_letters.lines]
-    assert found == [("columns", "alerts", 40), ("schema", "alerts", 2), ("schema", "logs", 1)]
-    line = report.dead_letters.lines[1]
-    assert (line.first_us, line.last_us, line.by) == (NOON, NOON + HOUR, {"alerts"})
-    assert report.dead_letters.redriven == 1
+    found = rows(report, "dead_letter_rows")
+    assert [row[:3] for row in found] == [("columns", "alerts", 40), ("schema", "alerts", 2), ("schema", "logs", 1)]
+    assert found[1][3:] == (
+        "2027-01-14 12:00:00.000 UTC",
+        "2027-01-14 13:00:00.000 UTC",
+        "alerts",
+        f"$.seq expected {MARKUP}",
+    )
+    assert report.value("count(*) FILTER (is_mark) FROM dead_letters") == 1
     assert report.topics["dead-letters"].unusable == 1
 
 
@@ -364,12 +390,12 @@ def test_the_first_final_acknowledgement_is_the_outcome_and_a_command_may_have_n
             refusal("End", NOON + 4 * HOUR),
         ],
     )
-    found = [(one.command, one.by, one.outcome, one.seconds, one.text) for one in report.commands.lines]
+    found = [(name, by, *outcome) for _, name, _, by, *outcome in rows(report, "command_rows")]
     assert found == [
-        ("Configure", "tm", "COMPLETED", 5.0, "done"),
-        ("Scan", "subarray", "OPEN", None, ""),
-        ("Order", "order of id-Scan", "ABORTED", 2.0, ""),
-        ("End", "subarray", "REFUSED", 0.0, "API_CommandNotAllowed: no"),
+        ("Configure", "tm", "COMPLETED", "5", "done"),
+        ("Scan", "subarray", "OPEN", "", ""),
+        ("Order", "order of id-Scan", "ABORTED", "2", ""),
+        ("End", "subarray", "REFUSED", "0", "API_CommandNotAllowed: no"),
     ]
 
 
@@ -406,11 +432,9 @@ def test_tables_and_quality(tmp_path: Path) -> None:
             on("quality", b"bytes", NOON),
         ],
     )
-    (line,) = report.tables.lines
-    assert (line.complete, line.size, line.slowest, line.failed) == (2, 4_000_000, 9.0, 1)
-    assert (line.reason, line.under_way) == ("a segment is missing", {"d"})
-    (quality,) = report.qualities.lines
-    assert (quality.metric, quality.arrays, quality.longest_gap) == ("snr", 4, 60.0)
+    assert rows(report, "products") == [("subarray/01/gains", "gains", 2, 4.0, 9.0, 1, 1, "a segment is missing")]
+    ((name, *_, arrays, _, _, gap),) = rows(report, "metrics")
+    assert (name, arrays, gap) == ("snr", 4, 60.0)
     assert report.topics["quality"].unusable == 1
 
 
@@ -462,18 +486,18 @@ ALWAYS = beats("always", "x", *range(60))
 def test_restarts_and_silence_of_a_component(
     tmp_path: Path, records: list[list[Record]], restarts: int, unsaid: int, silences: int, texts: list[str]
 ) -> None:
-    found = made(tmp_path, [*ALWAYS, *(one for part in records for one in part)]).components
-    (line,) = (one for one in found.lines if one.name == "w")
-    assert (line.restarts, line.unsaid, line.silences) == (restarts, unsaid, silences)
-    said = [f"{(at - NOON) // SECOND} {component} {text}" for at, component, text in found.accidents]
+    report = made(tmp_path, [*ALWAYS, *(one for part in records for one in part)])
+    (line,) = (one for one in rows(report, "components") if one[0] == "w")
+    assert line[2:5] == (restarts, unsaid, silences)
+    said = [f"{int(at[17:19])} {component} {text}" for at, component, text in rows(report, "interruptions")]
     assert len(said) == len(texts)
     assert all(one.startswith(text) for one, text in zip(said, texts, strict=True)), said
 
 
 def test_while_nobody_is_heard_nothing_is_known_of_anybody(tmp_path: Path) -> None:
-    found = made(tmp_path, [*beats("v", "1", 0, 1, 600, 601), *beats("w", "2", 0, 1, 600, 601)]).components
-    assert [(at - NOON, component) for at, component, _ in found.accidents] == [(SECOND, "all components")]
-    assert [one.silences for one in found.lines] == [0, 0]
+    report = made(tmp_path, [*beats("v", "1", 0, 1, 600, 601), *beats("w", "2", 0, 1, 600, 601)])
+    assert [row[:2] for row in rows(report, "interruptions")] == [("2027-01-14 12:00:01.000 UTC", "all components")]
+    assert [row[4] for row in rows(report, "components")] == [0, 0]
 
 
 # What is missing, and times
@@ -488,8 +512,8 @@ def test_records_that_cannot_be_used_are_counted_and_named(tmp_path: Path) -> No
 
 def test_only_records_of_the_night_count(tmp_path: Path) -> None:
     records = [letter("schema", at_us=at) for at in (NOON - 1000, NOON, NIGHT.end_us - 1000, NIGHT.end_us)]
-    (line,) = made(tmp_path, records).dead_letters.lines
-    assert (line.records, line.first_us, line.last_us) == (2, NOON, NIGHT.end_us - 1000)
+    (line,) = rows(made(tmp_path, records), "dead_letter_rows")
+    assert line[2:5] == (2, "2027-01-14 12:00:00.000 UTC", "2027-01-15 11:59:59.999 UTC")
 
 
 def test_a_time_without_records_is_an_error_that_names_those_of_the_archive(tmp_path: Path) -> None:
@@ -577,7 +601,7 @@ def test_a_time_that_is_none_is_refused(options: tuple[str | None, ...], said: s
     ("share", "text"), [(1.0, "100.0 %"), (0.99999, "99.9 %"), (1 / 144, "0.7 %"), (0.5, "50.0 %"), (0.0, "0.0 %")]
 )
 def test_what_is_not_whole_is_not_shown_as_100_percent(share: float, text: str) -> None:
-    assert percent(share) == text
+    assert percent(share, 1) == text
 
 
 # The page

@@ -6,7 +6,7 @@ import re
 import jsonschema
 import pytest
 
-from facade.exports.markdown import anchor, escaped, items, page, paragraph, table
+from facade.exports.markdown import anchor, escaped, row, tidy
 from facade.exports.reference import export
 from facade.icd.fields import walk
 from facade.icd.load import load
@@ -156,12 +156,18 @@ def test_text_is_not_taken_for_markup() -> None:
     assert escaped("a*b [c] <d> & e_f") == "a\\*b \\[c\\] &lt;d> &amp; e_f"
     assert escaped("see `x|y<z` and *") == "see `x|y<z` and \\*"
     assert escaped("one ` alone") == "one \\` alone"
-    assert table(("a",), [("x | y",), ("`x|y`",)]).splitlines()[2:] == ["| x \\| y |", "| `x\\|y` |"]
+    assert [row("a", text) for text in ("x | y", "`x|y`")] == ["| a | x \\| y |", "| a | `x\\|y` |"]
     for start in ("-", "+", "#", ">", ">=", "12.", "3)"):
-        wrapped = paragraph(f"{'x' * 117} {start} and no entry").splitlines()[1]
+        wrapped = tidy(f"# T\n\n{'x' * 117} {start} and no entry").splitlines()[5]
         assert wrapped.replace("\\", "") == f"{start} and no entry"
         assert not re.match(r"[-+#] |>|\d+[.)] ", wrapped)
     for start in ("-1", "#4", "1.5", "x -"):
-        assert paragraph(f"{'x' * 117} {start} and so on").splitlines()[1] == f"{start} and so on"
-    assert items(["x " * 70], depth=1).splitlines()[1].startswith("      x")
-    assert page("T", "a", "", "b").count("\n\n") == 3
+        assert tidy(f"# T\n\n{'x' * 117} {start} and so on").splitlines()[5] == f"{start} and so on"
+
+
+def test_blank_lines_of_a_template_do_not_matter() -> None:
+    text = "# T\n\n\none\ntwo\n- \n- a\n\n    - b\n  more\n\n```json\n{\n\n}\n```\n| x |\n\n| y |\n"
+    _, note, *blocks = tidy(text).split("\n\n")
+    assert note.startswith("<!-- Derived")
+    assert "\n\n".join(blocks) == "one two\n\n- a\n    - b more\n\n```json\n{\n\n}\n```\n\n| x |\n| y |\n"
+    assert tidy(f"# T\n    - {'x ' * 70}").splitlines()[5].startswith("      x")

@@ -35,7 +35,7 @@ try:
     from facade.flows.archive.stores import open_store
     from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker, parse_keep
 except ImportError as error:
-    raise ConfigError("archives need pyarrow: pip install 'sdp-tango-facade[batches]'") from error
+    raise ConfigError("archives need pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
 
 ArchiveLocation = Annotated[
     str, typer.Argument(metavar="FOLDER", help="Folder of the archive, or its URL in an object store.")

@@ -1,8 +1,8 @@
 """The history of attributes, from the files of an archive; see `facade.flows.archive.recording`.
 
-A file is sorted by key, so only the row groups with the key are read. Files never change, so records that were read are
-kept for later requests. For all values at a time only the files of the minutes before it are read, the newest first:
-each attribute has a record there. Files of two archives in one folder overlap; each of their records counts once.
+A file is sorted by key, so only the row groups with the key are read. They are read by pyarrow, which verifies the
+checksums of pages, as DuckDB does not; DuckDB puts the records into their order. Files never change, so records that
+were read are kept for later requests. Files of two archives in one folder overlap; each of their records counts once.
 
 A plot is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values that
 are not VALID have a marker.
@@ -10,16 +10,16 @@ are not VALID have a marker.
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache
-from itertools import chain, compress
+from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import duckdb
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from facade.clock import MINUTE, Duration, Time, as_duration, from_ms, to_ms, utc_text
+from facade.clock import MINUTE, Duration, Time, as_duration, utc_text
 from facade.errors import ConfigError, writing
-from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, hour_in, no_archive, read_entry
-from facade.flows.archive.reading import Taken, around, bounds, opened
+from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive, read_entry
+from facade.flows.archive.reading import around, bounds, opened
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -43,15 +43,29 @@ SILENT_US = as_duration(1.5 * REPEAT)
 """Time without a record after which an attribute counts as not recorded [us]."""
 _DISORDER_US = MINUTE
 """Largest step back of the times in a partition: the clocks of brokers differ [us]."""
-_COLUMNS = ["offset", "timestamp", "key", "value"]
-_READERS, _TOGETHER = 4, 16
-"""Files read at the same time, and files of one call."""
+_READERS = 4
+"""Files read at the same time."""
 _MOST_KEPT = 3000
 """Pairs of a file and an attribute with kept records: some days of one attribute."""
-_MOST_SPANS = 100_000
 _MOST_NAMES = 5
+_SERIES = """
+    WITH once AS (SELECT DISTINCT ON (log, "offset") * FROM records),
+    chosen AS (  -- the last record before the time is the value at its begin
+        SELECT * FROM once WHERE is_readable AND at_us < $end
+        QUALIFY at_us >= $begin OR coalesce(lead(at_us) OVER (ORDER BY at_us, "offset"), $end) >= $begin
+    ), steps AS (
+        SELECT n, at_us, lag(at_us) OVER each AS before_us, lag((time, shown)) OVER each AS before,
+            gap OR coalesce(at_us - before_us > $silent, false) AS has_gap,
+            before_us IS NULL OR has_gap OR (time, shown) IS DISTINCT FROM before AS is_point
+        FROM chosen WINDOW each AS (ORDER BY at_us, "offset")
+    )
+    SELECT n, at_us, has_gap, before_us, (SELECT max(at_us) FROM chosen), (
+        SELECT count(*) FROM once WHERE NOT is_readable AND at_us BETWEEN $begin AND $end - 1)
+    FROM steps WHERE is_point ORDER BY at_us, n
+"""
+"""Returns the points of a series, of records in any order."""
+_NEWEST = 'SELECT key, at_us // 1000 * 1000, value FROM records ORDER BY key, at_us DESC, "offset" DESC'
 
-_decode_all = msgspec.json.Decoder(list[History]).decode
 _decode_one = msgspec.json.Decoder(History).decode
 
 Point = tuple[int, History]
@@ -74,42 +88,6 @@ class Series:
     unreadable: int = 0
 
 
-class _Rows(NamedTuple):
-    """Records of a file."""
-
-    offsets: list[int]
-    keys: list[bytes]
-    times: list[int]
-    """[Unix ms]"""
-    messages: list[History | None]
-    """None: it is undecodable."""
-
-
-_NONE = _Rows([], [], [], [])
-
-
-class _OfKey(NamedTuple):
-    """Records of one key in a file, in the order of the log, as columns, as a day has 86,400 of them."""
-
-    offsets: npt.NDArray[np.int64]
-    times: npt.NDArray[np.int64]
-    """[Unix us]"""
-    of_data: npt.NDArray[np.int64]
-    """[Unix us]"""
-    has_gap: npt.NDArray[np.bool_]
-    messages: npt.NDArray[np.object_]
-    """None: it is undecodable."""
-
-    @property
-    def is_readable(self) -> npt.NDArray[np.bool_]:
-        """Return which of the records are decodable."""
-        return np.fromiter((one is not None for one in self.messages), np.bool_, len(self.messages))
-
-    def chosen(self, rows: npt.NDArray[Any]) -> "_OfKey":
-        """Return some of the records."""
-        return _OfKey(*(column[rows] for column in self))
-
-
 class HistoryArchive:
     """The history of attributes in an archive.
 
@@ -119,7 +97,6 @@ class HistoryArchive:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
-        self._span = lru_cache(_MOST_SPANS)(self._read_span)
 
     def extent(self) -> tuple[Time, Time]:
         """Return the times of the first and the last record."""
@@ -138,23 +115,17 @@ class HistoryArchive:
         """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
         return self._find(self._partitions(), name, begin, end)
 
-    def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
-        key = name.encode()
-        with ThreadPoolExecutor(_READERS) as pool:
-            files = [*chain.from_iterable(self._of_time(partitions, begin - SILENT_US, end))]
-            parts = [files[at : at + _TOGETHER] for at in range(0, len(files), _TOGETHER)]
-            found = pool.map(lambda part: [self._rows_of(file, key) for file in part], parts)
-            rows, taken = [_of_key(_NONE)], defaultdict[int, Taken](Taken)
-            for entry, one in chain.from_iterable(found):
-                rows.append(one.chosen(taken[entry.partition].is_new(entry.log, one.offsets)))
-                taken[entry.partition].add(entry)
-        every = _OfKey(*map(np.concatenate, zip(*rows, strict=True)))
-        whole, unreadable = every.chosen(every.is_readable), every.times[~every.is_readable]
-        order = np.lexsort((whole.offsets, whole.times))
-        since, until = np.searchsorted(whole.times[order], (begin, end))
-        chosen = order[max(since - 1, 0) : until]
-        series = _series(whole, chosen) if len(chosen) else Series()
-        series.unreadable = int(np.count_nonzero((begin <= unreadable) & (unreadable < end)))
+    def _find(self, partitions: list[list[str]], name: str, begin: int, end: int) -> Series:
+        read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
+        messages = [*chain.from_iterable(found for _, found in read)]
+        records = pa.concat_tables([table for table, _ in read]).append_column("n", pa.array(range(len(messages))))
+        rows = _query(_SERIES, records, begin=begin, end=end, silent=SILENT_US)
+        series = Series()
+        for n, at, has_gap, before, series.last, series.unreadable in rows:
+            message = messages[n]
+            series.points.append((at, replace(message, gap=True) if has_gap and not message.gap else message))
+            if has_gap and before is not None:
+                series.gaps[at] = before
         return series
 
     def at(self, time: Time) -> dict[str, Point]:
@@ -163,24 +134,24 @@ class HistoryArchive:
         self._require(partitions, time, time + Duration(1))
         return self._at(partitions, time)
 
-    def _at(self, partitions: list[list[str]], time: Time) -> dict[str, Point]:
-        found: dict[bytes, tuple[int, History]] = {}
-        begin, end = to_ms(time - SILENT_US), to_ms(time)
-        files = chain.from_iterable(self._of_time(partitions, time - SILENT_US, time))
-        for name in sorted(files, key=lambda name: self._span(name)[1], reverse=True):
-            for _, key, at, one in zip(*self._newest_rows(name, begin, end, found), strict=True):
-                found.update({key: (at, one)} if one is not None else self._readable(name, key, begin, end))
-        named = sorted((key.decode(errors="replace"), from_ms(at), one) for key, (at, one) in found.items())
-        return {name: (at, one) for name, at, one in named}
-
-    def _readable(self, name: str, key: bytes, begin: int, end: int) -> dict[bytes, tuple[int, History]]:
-        """Return the newest readable record of a key, if there is one."""
-        _, rows = self._rows_of(name, key)
-        is_of_time = (from_ms(begin) <= rows.times) & (rows.times <= from_ms(end))
-        found = np.flatnonzero(is_of_time & rows.is_readable)
-        return {key: (to_ms(Time(rows.times[found[-1]])), rows.messages[found[-1]])} if len(found) else {}
+    def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
+        read = self._gather(
+            partitions, time - SILENT_US, time, lambda name: self._read_time(name, time - SILENT_US, time)
+        )
+        found: dict[str, Point] = {}
+        for key, at, value in _query(_NEWEST, pa.concat_tables(read)):
+            name = key.decode(errors="replace")
+            if name not in found and (message := _decoded(value)) is not None:
+                found[name] = at, message
+        return found
 
     # Files
+
+    def _gather(self, partitions: list[list[str]], begin: int, end: int, read: Callable[[str], Any]) -> list[Any]:
+        """Return what is read of each file that may have records of a time [Unix us]."""
+        names = chain.from_iterable(around(files, begin - _DISORDER_US, end + _DISORDER_US) for files in partitions)
+        with ThreadPoolExecutor(_READERS) as pool:
+            return [*pool.map(read, names)]
 
     def _partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""
@@ -195,15 +166,12 @@ class HistoryArchive:
     def _extent(self, partitions: list[list[str]]) -> tuple[Time, Time]:
         hours = {name: hour_in(name) for files in partitions for name in files}
         first, last = min(hours.values()), max(hours.values())
-        spans = [self._span(name) for name, hour in hours.items() if hour in (first, last)]
-        return from_ms(min(begin for begin, _ in spans)), from_ms(max(end for _, end in spans))
+        times = [time for name, hour in hours.items() if hour in (first, last) for time in self._span(name)]
+        return min(times), max(times)
 
-    def _of_time(self, partitions: list[list[str]], begin: Time, end: Time) -> Iterator[list[str]]:
-        """Return the files of each partition with records of a time [Unix us]."""
-        begin, end = begin - _DISORDER_US, end + _DISORDER_US
-        for files in partitions:
-            spans = ((name, self._span(name)) for name in around(files, begin, end))
-            yield [name for name, (first, last) in spans if last >= to_ms(begin) and first <= to_ms(end)]
+    def _span(self, name: str) -> Iterator[int]:
+        with opened(self._store, name) as file:
+            yield from (time * 1000 for found in bounds(file, "timestamp") for time in found or ())
 
     def _require(self, partitions: list[list[str]], begin: Time, end: Time) -> None:
         first, last = self._extent(partitions)
@@ -219,97 +187,51 @@ class HistoryArchive:
         what = f"{name}: expected DEVICE/ATTRIBUTE with records from {utc_text(begin)} to {utc_text(end)}, got none"
         return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
 
-    def _read_span(self, name: str) -> tuple[int, int]:
-        """Return the times of the first and the last record of a file [Unix ms]."""
-        with opened(self._store, name) as file:
-            times = [time for found in bounds(file, "timestamp") for time in found or ()]
-        return min(times), max(times)
+    def _read_rows(self, name: str, key: bytes) -> tuple[pa.Table, list[History | None]]:
+        """Return the records of a key in a file, and their messages; None: it is undecodable."""
+        read = self._read(name, "key", key, key, pc.field("key") == key)
+        messages = [*map(_decoded, read["value"].to_pylist())]
+        columns = {
+            "is_readable": [one is not None for one in messages],
+            "time": [one and one.time for one in messages],
+            "gap": [one and one.gap for one in messages],
+            "shown": [one and msgspec.json.encode((one.value, one.quality)) for one in messages],
+        }
+        types = pa.bool_(), pa.int64(), pa.bool_(), pa.binary()
+        for (column, values), kind in zip(columns.items(), types, strict=True):
+            read = read.append_column(column, pa.array(values, kind))
+        return read.drop_columns(["key", "value"]), messages
 
-    def _read_rows(self, name: str, key: bytes) -> tuple[ArchiveEntry, _OfKey]:
-        """Return the entry of a file, and its records of a key in the order of the log."""
+    def _read_time(self, name: str, begin: int, end: int) -> pa.Table:
+        times = pc.field("at_us")
+        return self._read(
+            name, "timestamp", begin // 1000, end // 1000, (times >= begin // 1000 * 1000) & (times <= end)
+        )
+
+    def _read(self, name: str, column: str, low: Any, high: Any, chosen: pc.Expression) -> pa.Table:
+        """Return some records of a file, which has groups of rows by their least and greatest value of a column."""
         with opened(self._store, name) as file:
+            found = enumerate(bounds(file, column))
+            groups = [group for group, one in found if one is None or (one[0] <= high and one[1] >= low)]
+            read = file.read_row_groups(groups, ["offset", "timestamp", "key", "value"], use_threads=False)
             entry = read_entry(file.metadata)
-            groups = [
-                group for group, found in enumerate(bounds(file, "key")) if found is None or found[0] <= key <= found[1]
-            ]
-            if not groups:
-                return entry, _of_key(_NONE)
-            read = file.read_row_groups(groups, _COLUMNS, use_threads=False)
-            return entry, _of_key(_rows(read.filter(pc.equal(read["key"], key))))
-
-    def _newest_rows(self, name: str, begin: int, end: int, known: Container[bytes]) -> _Rows:
-        """Return the newest record in [begin, end] [Unix ms] of each key that is not known."""
-        with opened(self._store, name, read_dictionary=["key"]) as file:
-            read = file.read(["timestamp", "key"], use_threads=False).combine_chunks()
-            times = read["timestamp"].cast(pa.int64()).to_numpy()
-            (column,) = read["key"].unify_dictionaries().chunks
-            rows = np.flatnonzero((begin <= times) & (times <= end) & column.is_valid().to_numpy(zero_copy_only=False))
-            keys = column.dictionary.to_pylist()
-            of_key = np.full(len(keys), -1)
-            indices = column.indices.fill_null(0).to_numpy()  # with nulls they would be floats
-            of_key[indices[rows]] = rows  # the last record of a key stays
-            newest = np.sort(
-                [row for row, key in zip(of_key.tolist(), keys, strict=True) if row >= 0 and key not in known]
-            )
-            if not len(newest):
-                return _NONE
-            sizes = np.array([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
-            of_group = np.searchsorted(np.cumsum(sizes), newest, side="right")
-            groups = np.unique(of_group)
-            sizes[groups] = 0
-            skipped = np.cumsum(sizes)  # rows of skipped groups
-            found = file.read_row_groups(groups.tolist(), _COLUMNS, use_threads=False)
-            return _rows(found.take(newest - skipped[of_group]))
+        logs = pa.repeat(f"{entry.log} {entry.partition}", len(read))
+        times = pc.multiply(read["timestamp"].cast(pa.int64()), 1000)
+        read = read.drop_columns(["timestamp"]).append_column("at_us", times).append_column("log", logs)
+        return read.filter(chosen & pc.field("key").is_valid())
 
 
-def _rows(table: pa.Table) -> _Rows:
-    times = table["timestamp"].cast(pa.int64()).to_pylist()
-    return _Rows(table["offset"].to_pylist(), table["key"].to_pylist(), times, _decode(table["value"].to_pylist()))
+def _query(query: str, records: pa.Table, **values: int) -> list[tuple[Any, ...]]:
+    with duckdb.connect() as database:
+        database.register("records", records)
+        return database.execute(query, values).fetchall()
 
 
-def _of_key(rows: _Rows) -> _OfKey:
-    messages, count = rows.messages, len(rows.messages)
-    return _OfKey(
-        np.array(rows.offsets, np.int64),
-        np.array(rows.times, np.int64) * 1000,
-        np.fromiter((one.time if one else 0 for one in messages), np.int64, count),
-        np.fromiter((one.gap if one else False for one in messages), np.bool_, count),
-        np.fromiter(messages, np.object_, count),
-    )
-
-
-def _decode(values: list[bytes | None]) -> list[History | None]:
-    try:
-        found = _decode_all(b"[%b]" % b",".join(values))  # type: ignore[arg-type]  # in a third of the time of one by one
-        if len(found) == len(values):
-            return [*found]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):  # one of them is undecodable
-        pass
-    return [*map(_try, values)]
-
-
-def _try(value: bytes | None) -> History | None:
+def _decoded(value: bytes | None) -> History | None:
     try:
         return _decode_one(value or b"")
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-
-
-def _series(rows: _OfKey, chosen: npt.NDArray[np.int64]) -> Series:
-    """Return the points of some records, without repetitions."""
-    times, of_data, has_gap = rows.times[chosen], rows.of_data[chosen], rows.has_gap[chosen]
-    messages: list[History] = rows.messages[chosen].tolist()
-    is_late = np.append(False, np.diff(times) > SILENT_US)
-    for row in np.flatnonzero(is_late & ~has_gap).tolist():
-        messages[row] = replace(messages[row], gap=True)
-    has_gap = has_gap | is_late
-    at = times.tolist()
-    gaps = {at[row]: at[row - 1] for row in np.flatnonzero(has_gap).tolist() if row}
-    is_point = np.full(len(times), True)
-    for row in (np.flatnonzero((np.diff(of_data) == 0) & ~has_gap[1:]) + 1).tolist():
-        one, before = messages[row], messages[row - 1]
-        is_point[row] = (one.value, one.quality) != (before.value, before.quality)
-    return Series([*compress(zip(at, messages, strict=True), is_point.tolist())], gaps, at[-1])
 
 
 # Pictures

@@ -291,6 +291,8 @@ class TopicWriter:
                     why = RecordRejected("inconsistent", "$", excerpt(str(error)))
                 if why is not None and self._begin <= record.timestamp_us < self._end:
                     account.refuse(why)
+            for windows in made.values():
+                windows.settle(records[-1].timestamp_us - after - _DELAY_US if records else 0)
         for name, windows in made.items():
             known = [marks[name].get(number, 0) for number in range(partitions[name])]
             windows.finish(f"{name}: windows", min(known), _rule(windowed[name]))

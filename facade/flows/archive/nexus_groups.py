@@ -6,14 +6,13 @@ A dataset is chunked, compressed and resizable. Rows wait in memory until there 
 file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
 
 `WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial sums are merged as device
-servers merge them (`facade.windows.frame`): those of some neighbouring windows, a page, are in memory, and the least
-recently used page is written to the file. So partial sums may come in any order, at any time.
+servers merge them (`facade.windows.frame`). They come in the order of Kafka's time, so after some time none can come
+for a window any more: the window is settled, and goes to the file with its neighbours, as a page.
 
 A dataset of several groups is stored once, with hard links to it. NeXus then requires the attribute `target`.
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,7 +25,7 @@ from facade.clock import Duration, Time, as_seconds
 from facade.codec.arrays import Array
 from facade.icd.units import udunits
 from facade.printable import printable
-from facade.windows.frame import FieldArrays, Frame, Runs, distinct, merge_alike
+from facade.windows.frame import FieldArrays, Frame, distinct, merge_alike
 from facade.windows.newest import Rule
 
 QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
@@ -230,13 +229,13 @@ class EventGroup:
 
 
 _PAGE = 64
-_PAGES = 4
+"""Windows that are written together."""
 _NEWEST: Final = "newest"
 """Log of the newest data time, which decides on the last value."""
 _KEPT: Final = ("sum", "min", "max", "last")
 """Statistics of a field; deviations and sketches are left out."""
 _MOST_FRAMES = 64
-"""Frames of a page that are kept before they are merged."""
+"""Frames that are kept before they are merged."""
 
 
 class WindowGrid:
@@ -272,48 +271,60 @@ class WindowGrid:
         self._first = -(-begin_us // length_us) * length_us
         self.rows = max(-(-(end_us - self._first) // length_us), 0)
         self._units, self._averaged, self._noun, self._most = units, averaged, noun, most
-        self._pages: OrderedDict[int, list[Frame]] = OrderedDict()
-        self._written: set[int] = set()
+        self._frames: list[Frame] = []
+        self._settled = self._first
+        """Windows that begin before it are settled [Unix us]."""
+        self._pages: set[int] = set()
+        """Pages in the file."""
         self._width = 0
         self._names: dict[str, int] = {}
 
     def add(self, rows: Frame, group: str | None = None) -> None:
-        """Add rows whose groups are numbers, or of a group with a name; raises ValueError for too many groups."""
+        """Add rows whose groups are numbers, or of a group with a name.
+
+        Raises
+        ------
+        ValueError
+            There are too many groups, or the window is settled.
+        """
         number = (rows.window - self._first) // self._length
         there = (number >= 0) & (number < self.rows) & ~rows.late & (rows.count > 0)
         if not there.any():
             return
         rows, number = rows.take(there).without_runs(), number[there]
+        if int(rows.window.min()) < self._settled:
+            raise ValueError("expected sums that come earlier: their window is written")
         groups = rows.group if group is None else np.full(len(rows), self._place(group))
         if not 0 <= int(groups.min()) <= int(groups.max()) < self._most:
             raise ValueError(f"expected groups from 0 to {self._most - 1}")
         self._width = max(self._width, int(groups.max()) + 1)
         kept = {name: _kept(one) for name, one in rows.fields.items() if name in self._units}
-        rows = replace(rows, group=groups, epoch=np.zeros_like(groups), fields=kept)
-        for page in distinct(number // _PAGE):
-            frames = self._page(page)
-            frames.append(rows.take(number // _PAGE == page))
-            if len(frames) >= _MOST_FRAMES:
-                frames[:] = merge_alike(frames, epochs=False)
+        self._frames.append(replace(rows, group=groups, epoch=np.zeros_like(groups), fields=kept))
+        if len(self._frames) >= _MOST_FRAMES:
+            self._frames = merge_alike(self._frames, epochs=False)
 
     def _place(self, group: str) -> int:
         if group not in self._names and len(self._names) >= self._most:
             raise ValueError(f"expected at most {self._most} groups")
         return self._names.setdefault(group, len(self._names))
 
-    def _page(self, number: int) -> list[Frame]:
-        page = self._pages.pop(number, None)
-        if page is None:
-            page = self._read(number) if number in self._written else []
-            if len(self._pages) >= _PAGES:
-                self._write(*self._pages.popitem(last=False))
-        self._pages[number] = page
-        return page
+    def settle(self, time_us: int) -> None:
+        """Write the pages whose windows begin before a time [Unix us]."""
+        size = _PAGE * self._length
+        until = self._first + (time_us - self._first) // size * size
+        if until <= self._settled or not self._frames:
+            return
+        self._settled, merged = until, merge_alike(self._frames, epochs=False)
+        self._frames = [left for one in merged if len(left := one.take(one.window >= until))]
+        done = [one.take(one.window < until) for one in merged]
+        for page in {page for one in done for page in distinct((one.window - self._first) // size)}:
+            of_page = ((one.window - self._first) // size == page for one in done)
+            self._write(page, [one.take(rows) for one, rows in zip(done, of_page, strict=True)])
 
-    def _write(self, number: int, page: list[Frame]) -> None:
-        self._written.add(number)
+    def _write(self, number: int, frames: Iterable[Frame]) -> None:
+        self._pages.add(number)
         rows, arrays = self._slice(number), dict[str, Array]()
-        for found in merge_alike(page, epochs=False):
+        for found in frames:
             at = (found.window - self._first) // self._length - rows.start, found.group
             columns = {"count": found.count, _NEWEST: found.time_max}
             for field, one in found.fields.items():
@@ -326,35 +337,6 @@ class WindowGrid:
                 arrays[name][at] = values
         for name, array in arrays.items():
             self._dataset(name, array.dtype)[rows, : self._width] = array
-
-    def _read(self, number: int) -> list[Frame]:
-        """Return the written frames of a page; unknown numbers are NaN, and so are sums with them."""
-        rows, arrays = self._slice(number), dict[str, Array]()
-        for name in [name for name in self._parent if "value" in self._parent[name]]:
-            values = self._parent[name]["value"][rows]
-            arrays[name] = np.full((rows.stop - rows.start, self._width), *_fill(name))
-            arrays[name][:, : values.shape[1]] = values
-        at = np.nonzero(arrays["count"])
-        count, newest = arrays.pop("count")[at], arrays.pop(_NEWEST)[at]
-        fields: dict[str, dict[str, Any]] = {}
-        for name, array in arrays.items():
-            field, _, statistic = name.rpartition("_")
-            is_mean = statistic == "mean"
-            fields.setdefault(field, {})["sum" if is_mean else statistic] = array[at] * count if is_mean else array[at]
-        group, none = at[1].astype(np.int64), np.zeros(len(count), dtype=np.int64)
-        return [
-            Frame(
-                group=group,
-                epoch=none,
-                window=self._first + (rows.start + at[0]) * self._length,
-                late=none.astype(np.bool_),
-                count=count,
-                time_min=newest,
-                time_max=newest,
-                runs=Runs(none[:0], none[:0], none[:0]),
-                fields={name: FieldArrays(**one) for name, one in fields.items()},
-            )
-        ]
 
     def _slice(self, number: int) -> slice:
         return slice(number * _PAGE, min((number + 1) * _PAGE, self.rows))
@@ -387,9 +369,7 @@ class WindowGrid:
         A window is VALID if the partitions were read up to its closing, CHANGING if not, and
         INVALID without any record.
         """
-        for number, page in self._pages.items():
-            self._write(number, page)
-        self._pages.clear()
+        self.settle(self._first + (self.rows + _PAGE) * self._length)
         logs = [self._parent[name] for name in self._parent]
         if not logs:
             return
@@ -397,7 +377,7 @@ class WindowGrid:
         times = as_seconds(begins - self._origin)
         append(logs[0], "time", times, units="s", start=iso(self._origin))
         quality = self._dataset_of_quality(logs[0])
-        for number in sorted(self._written):
+        for number in sorted(self._pages):
             rows = self._slice(number)
             closed = (rule.closed_at(begins[rows]) <= read_to_us)[:, np.newaxis]
             counts = self._dataset("count", np.dtype(np.int64))[rows]

@@ -2,42 +2,104 @@
 
 Theory of operation
 -------------------
-Each section of the report processes the records of its topics, one after the other, and keeps sums: by rack and slot of
-the night, by alarm, by reason, by product, by component. Only commands are kept one by one. So memory is bounded by the
-size of the system and not by the length of the night. Heaps are never read: the summaries of the aggregate workers have
-their counts, sums, sketches of latency and sequence numbers, and merge exactly.
+Every record is checked by the schema of its topic, as by any reader. What the report uses of it becomes a row of a
+table in memory, or in a temporary file if there are many. ``figures.sql`` defines these tables, and the figures as
+views of them. Heaps are never read: the summaries of the aggregate workers have their counts, sums, sketches of latency
+and sequence numbers, and are merged by rack and slot of the night (`facade.flows.archive.night.telemetry`). The
+accounts of the workers have the outcomes of the records that they consumed.
 
 The night is [begin, end) by Kafka's time of each record, which for almost all topics is the broker's clock. Only the
 states of alarms are also read from the days before, as the state of a standing alarm may have been written long ago.
 
-Every record is checked by the schema of its topic, as by any reader. An unusable record is counted, with an example,
-and changes no figure. A topic that was not kept, or has no records of the night, is named: without it a figure is not
-zero, but unknown.
-
-The accounts of the workers have the outcomes of the records that they consumed. Unaccounted and missing records are in
-a section of their own.
+An unusable record is counted, with an example, and changes no figure. A topic that was not kept, or has no records of
+the night, is named: without it a figure is not zero, but unknown.
 """
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
+import duckdb
+import pyarrow as pa
+
+from facade import messages
+from facade.bus.dead_letters import COUNT, NUMBER, PREFIX
 from facade.bus.port import Record
+from facade.bus.redrive import read_dead_letter
+from facade.codec.decode import BatchDecoder
 from facade.flows.archive.files import ArchiveError, missing, no_archive
-from facade.flows.archive.night.alarms import LOOKBACK_US, STATES, NightAlarms
-from facade.flows.archive.night.events import ACKS, COMMANDS, HEARTBEATS, REFUSALS, Commands, NightComponents
-from facade.flows.archive.night.products import DEAD_LETTERS, QUALITY, TABLES, DeadLetters, NightTables, Qualities
-from facade.flows.archive.night.span import Night, utc
+from facade.flows.archive.night.html import length, number, percent
+from facade.flows.archive.night.span import MICRO, Night, utc
 from facade.flows.archive.night.telemetry import SUMMARIES, NightTelemetry
 from facade.flows.archive.reading import read_records, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
-from facade.outcome import Outcome, RecordRejected
+from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected, Unused
 from facade.runtime.accounts import ACCOUNTS
+from facade.runtime.heartbeats import SILENT
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 
+STATES: Final = "alert-state"
+LOOKBACK_US: Final = 30 * 86_400 * MICRO
+"""Time before the night in which its alarms may have been raised [us]; the archive may be shorter."""
+MOST_SHOWN: Final = 1000
+"""Rows of a table of the page: their number may depend on what came from the bus."""
 _EACH = 1000
+_AT_ONCE = 20_000
+"""Rows that are handed to the database together."""
+_MEMORY = "256MB"
+"""Rows beyond it wait in a temporary file."""
 Told = Callable[[str, int, int], None]
 """Called with the topic, the number of records read from it, and the time of the last one [Unix us]."""
+Table = tuple[Sequence[str], Sequence[Sequence[Any]], int]
+"""Headings, rows, and the number of further rows."""
+
+
+class _Letter(NamedTuple):
+    topic: str
+    reason: str
+    records: int
+    """The records of a batch may share a dead letter."""
+    example: str
+    writer: str
+    is_mark: bool
+    """Whether it is the mark of one that was put back."""
+
+
+def _letter(record: Record) -> _Letter | Unused:
+    found = read_dead_letter(record)
+    if found is None:
+        return RecordRejected(INCONSISTENT, "headers", "expected the headers of a dead letter")
+    said = next((raw for name, raw in record.headers if name == PREFIX + COUNT), b"1").decode(errors="replace")
+    records = max(int(said), 1) if NUMBER.fullmatch(said) else 1
+    example = f"{found.path[:200]} {found.detail[:500]}".strip()
+    return _Letter(found.origin.topic[:200], found.reason[:100], records, example, found.by, found.is_mark)
+
+
+def _metric(record: Record) -> messages.Metric | Unused:
+    return TOMBSTONE if record.value is None else _metrics.decode_header(record.headers, "metric")
+
+
+def _message(kind: Any) -> Callable[[Record], Any]:
+    decode = BatchDecoder(kind).decode_one
+    return lambda record: decode(record.value)
+
+
+_metrics = BatchDecoder(messages.Metric)
+_DECODERS: Mapping[str, Callable[[Record], Any]] = {
+    "dead-letters": _letter,
+    STATES: _message(messages.AlertState),
+    "commands": _message(messages.Command),
+    "command-acks": _message(messages.CommandAck),
+    "command-refusals": _message(messages.CommandRefusal),
+    "tables": _message(messages.Table),
+    "quality": _metric,
+    "heartbeats": _message(messages.Heartbeat),
+}
+"""By topic: what gives the message of a record, whose fields are columns of the table of the same name."""
 
 
 @dataclass(slots=True)
@@ -66,32 +128,55 @@ class TopicLine:
             self.example = self.example or f"partition {record.partition}, offset {record.offset}: {outcome}"
 
 
+class _Rows:
+    """Puts the records of a topic into its table."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, topic: str) -> None:
+        self._database, self._table = database, topic.replace("-", "_")
+        self._decode = _DECODERS[topic]
+        _, _, *self._columns = database.table(self._table).columns
+        self._has_key = self._columns[0] == "key"
+        self._fields = attrgetter(*self._columns[self._has_key :])
+        self._rows: list[tuple[Any, ...]] = []
+        self._taken = 0
+
+    def take(self, record: Record) -> Outcome:
+        found = self._decode(record)
+        if isinstance(found, RecordRejected) or (found is TOMBSTONE and not self._has_key):
+            return found
+        fields = (None,) * (len(self._columns) - 1) if found is TOMBSTONE else self._fields(found)
+        key = ((record.key or b"").decode(errors="replace"),) if self._has_key else ()
+        self._taken += 1
+        self._rows.append((self._taken, record.timestamp_us, *key, *fields))
+        if len(self._rows) >= _AT_ONCE:
+            self.end()
+        return USED
+
+    def end(self) -> None:
+        if self._rows:
+            columns = zip(("n", "at_us", *self._columns), zip(*self._rows, strict=True), strict=True)
+            self._database.from_arrow(pa.table({name: pa.array(values) for name, values in columns})).insert_into(
+                self._table
+            )
+            self._rows.clear()
+
+
 class NightReport:
     """All figures of a night."""
 
-    def __init__(self, icd: Icd, night: Night, rack_size: int) -> None:
+    def __init__(self, icd: Icd, night: Night, rack_size: int, folder: str = "") -> None:
         self.night = night
         self.telemetry = NightTelemetry(icd, night, rack_size)
-        self.dead_letters = DeadLetters()
-        self.alarms = NightAlarms(night)
-        self.commands = Commands()
-        self.tables = NightTables()
-        self.qualities = Qualities()
-        self.components = NightComponents()
         self._accounts = WorkerAccounts()
-        self.takers: dict[str, Callable[[Record], Outcome]] = {
-            SUMMARIES: self.telemetry.take,
-            DEAD_LETTERS: self.dead_letters.take,
-            STATES: self.alarms.take,
-            COMMANDS: self.commands.take_command,  # before their acknowledgements
-            ACKS: self.commands.take_ack,
-            REFUSALS: self.commands.take_refusal,
-            TABLES: self.tables.take,
-            QUALITY: self.qualities.take,
-            HEARTBEATS: self.components.take,
-            ACCOUNTS: lambda record: self._accounts.fold(record, count=True),
-        }
-        """Processors of the records of each topic, in the order of reading."""
+        self._database = duckdb.connect(
+            config={"memory_limit": _MEMORY, "temp_directory": folder, "autoinstall_known_extensions": False}
+        )
+        self._database.create_function("number", number)
+        self._database.create_function("percent", percent)
+        self._database.create_function("length_text", length)
+        self._database.execute(files(__package__).joinpath("figures.sql").read_text())
+        times = [night.begin_us, night.end_us, night.slot_us, round(SILENT * MICRO)]
+        self._database.execute("INSERT INTO night VALUES (?, ?, ?, ?)", times)
         self.topics: dict[str, TopicLine] = {}
 
     @property
@@ -99,11 +184,41 @@ class NightReport:
         """Return the accounts of the workers, by topic."""
         return dict(sorted(self._accounts.streams.items()))
 
-    def end(self) -> None:
-        """Count the records that had to wait for the end of the night."""
-        self.telemetry.end()
-        self.alarms.end()
-        self.components.end()
+    def read(self, store: Store, topic: str, kept: Sequence[str], told: Told) -> None:
+        """Read a topic of an archive."""
+        rows = _Rows(self._database, topic) if topic in _DECODERS else None
+        take = rows.take if rows else self.telemetry.take if topic == SUMMARIES else self._account
+        line = self.topics[topic] = TopicLine(topic, topic in kept)
+        line.missing += missing(store, topic, self.night.begin_us, self.night.end_us)
+        before = LOOKBACK_US if topic == STATES else 0
+        told(topic, 0, self.night.begin_us)
+        records = read_records(store, topic, self.night.begin_us - before, self.night.end_us)
+        for count, record in enumerate(records, 1):
+            outcome = take(record)
+            if record.timestamp_us >= self.night.begin_us:
+                line.note(record, outcome)
+            if count % _EACH == 0:
+                told(topic, count, record.timestamp_us)
+        if rows:
+            rows.end()
+
+    def _account(self, record: Record) -> Outcome:
+        return self._accounts.fold(record, count=True)
+
+    def table(self, view: str) -> Table:
+        """Return a view of ``figures.sql`` as a table."""
+        found = self._database.table(view)
+        rows = found.limit(MOST_SHOWN + 1).fetchall()
+        more = self.value(f"count(*) FROM {view}") - MOST_SHOWN if len(rows) > MOST_SHOWN else 0
+        return found.columns, rows[:MOST_SHOWN], more
+
+    def value(self, expression: str) -> Any:
+        """Return the value of an SQL expression."""
+        ((found,),) = self._database.sql(f"SELECT {expression}").fetchall()
+        return found
+
+
+TOPICS: Final = (SUMMARIES, *_DECODERS, ACCOUNTS)
 
 
 def read_night(
@@ -113,18 +228,9 @@ def read_night(
     kept = topics(store)
     if not kept:
         raise no_archive(store)
-    report = NightReport(icd, night, rack_size)
-    for topic, take in report.takers.items():
-        line = report.topics[topic] = TopicLine(topic, topic in kept)
-        line.missing += missing(store, topic, night.begin_us, night.end_us)
-        before = LOOKBACK_US if topic == STATES else 0
-        told(topic, 0, night.begin_us)
-        for number, record in enumerate(read_records(store, topic, night.begin_us - before, night.end_us), 1):
-            outcome = take(record)
-            if record.timestamp_us >= night.begin_us:
-                line.note(record, outcome)
-            if number % _EACH == 0:
-                told(topic, number, record.timestamp_us)
+    report = NightReport(icd, night, rack_size, tempfile.gettempdir())
+    for topic in TOPICS:
+        report.read(store, topic, kept, told)
     if not any(line.records for line in report.topics.values()):
         hours = sorted(name.partition("/hour=")[2][:13] for name in store.names())
         asked = f"{utc(night.begin_us)} to {utc(night.end_us)}"
@@ -132,5 +238,5 @@ def read_night(
             f"expected a time of the archive, whose files begin from hour {hours[0]} to {hours[-1]} (UTC),"
             f" got {asked}, of which it has no records"
         )
-    report.end()
+    report.telemetry.end()
     return report
