@@ -22,7 +22,7 @@ class Clock(Protocol):
 
 
 def utc_text(time_us: int) -> str:
-    """Return a time [Unix us] for people: date and time in UTC, by ISO 8601."""
+    """Return a time [Unix us] for programs and options: date and time in UTC, by ISO 8601."""
     return (_EPOCH + timedelta(microseconds=time_us)).isoformat(timespec="milliseconds")
 
 

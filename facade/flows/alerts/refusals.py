@@ -1,8 +1,7 @@
 """Reasons to refuse an operator's action, as a function of the present alarm."""
 
-from datetime import UTC, datetime
-
 from facade import alarm_states as states
+from facade.clock import utc_seconds
 from facade.flows.alerts.messages import Action, Alarm
 
 LONGEST_SHELVING = 7 * 86400.0
@@ -56,5 +55,4 @@ def _who(alarm: Alarm, kind: str) -> str:
     before = next((one for one in reversed(alarm.actions) if one.action == kind), None)
     if before is None:
         return ""
-    when = datetime.fromtimestamp(before.time / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"; {before.operator} {_PAST[kind]} it at {when}"
+    return f"; {before.operator} {_PAST[kind]} it at {utc_seconds(before.time / 1e6)}"

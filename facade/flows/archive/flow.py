@@ -1,9 +1,8 @@
 """The device of an archive worker: fresh reports of the worker, and orders to a replay."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
-from facade.clock import Clock
+from facade.clock import Clock, utc_seconds
 from facade.durations import parse_time
 from facade.errors import CommandRefused, ConfigError
 from facade.flows.archive.recording import record
@@ -51,8 +50,7 @@ class ArchiveView(NewestView):
         if told is None:
             return "ALARM", ["No worker has reported yet."]
         if self._is_stale(told.appended_us, now):
-            at = datetime.fromtimestamp(told.appended_us / 1e6, UTC).isoformat(timespec="seconds")
-            return "ALARM", [f"The worker has not reported since {at}."]
+            return "ALARM", [f"The worker has not reported since {utc_seconds(told.appended_us / 1e6)}."]
         return "ON", []
 
     def _show(self, values: dict[str, Value], now: float, *, is_known: bool) -> Iterator[tuple[str, Reading]]:

@@ -25,7 +25,6 @@ import logging
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import islice
 
 import numpy as np
@@ -33,7 +32,7 @@ import pyarrow as pa
 
 from facade.bus.offsets import PartitionFacts, WorkerPosition, begin
 from facade.bus.port import ColumnReader, PartitionColumns, TopicPartition
-from facade.clock import Clock
+from facade.clock import Clock, utc_seconds
 from facade.config import without_secrets
 from facade.durations import parse_duration
 from facade.errors import BusError, ConfigError
@@ -363,8 +362,7 @@ class ArchiveWorker:
     def _note(self, error: Exception) -> None:
         self._errors += 1
         self._failing = printable(without_secrets(f"{error}"))[:_LONGEST]
-        at = datetime.fromtimestamp(self._clock.now(), UTC).isoformat(timespec="seconds")
-        self._last_error = f"{at} {self._failing}"
+        self._last_error = f"{utc_seconds(self._clock.now())} {self._failing}"
 
     def _oldest_us(self) -> float | None:
         """Return the time of the oldest record that is in no file [Unix us], perhaps now; None: unknown."""

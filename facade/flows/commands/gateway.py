@@ -22,7 +22,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from facade.bus.port import Headers, Record
-from facade.clock import Clock
+from facade.clock import Clock, utc_seconds
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import INTERVAL, Lease
@@ -572,7 +572,7 @@ def _not_waiting(id: str, where: str) -> CommandRefused:
 
 
 def _unknown(command: CommandMessage | Tracked, why: str, *, waits: bool = False) -> OutcomeUnknown:
-    until = datetime.fromtimestamp(command.not_after / 1e6, UTC).isoformat(timespec="seconds")
+    until = utc_seconds(command.not_after / 1e6)
     limit = "cannot be approved" if waits else "will not begin"
     return OutcomeUnknown(
         f"{command.command}: outcome unknown: {why}. It {limit} after {until}; ask"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from facade.bus.port import BusHealth
-from facade.clock import Clock, utc_text
+from facade.clock import Clock, utc_seconds, utc_text
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
@@ -263,7 +263,7 @@ class SubarrayView:
 def silences(components: Components, now: float, device: str = "") -> dict[str, str]:
     """Return the silent controllers of a device, or of all, each with a text."""
     return {
-        name: f"controller {name} has been silent since {utc_text(round(heard * 1e6))}"
+        name: f"controller {name} has been silent since {utc_seconds(heard)}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
     }
