@@ -172,6 +172,14 @@ def test_a_cause_that_several_devices_tell_of_is_one_reason():
     assert len(shown.judge(NOW)[1]) == 2
 
 
+def test_the_device_of_the_alarms_is_no_reason_beside_them():
+    """Status of SdpMaster told each alarm, and once more that SdpAlerts has alarms."""
+    said = {"SdpFacade-alerts": [("mid-sdp/alerts/0", "state is ALARM: 1 alarm active", "", [])]}
+    shown = overview(heartbeats=signs_of_life(complaints=said))
+    assert shown.judge(NOW)[0] == "DEGRADED"
+    assert shown.judgement(NOW).findings == ()
+
+
 def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
     sent = []
     complaints = [DeviceComplaint(f"mid-sdp/ingest/{number:04d}", "health is FAILED") for number in range(30)]

@@ -21,7 +21,7 @@ from clients.web.app import make_app
 from clients.web.doors import Doors, TooManyRequests, read_tokens
 from clients.web.feed import Feed
 from clients.web.site import Site
-from facade.clock import SystemClock
+from facade.clock import ManualClock, SystemClock
 from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.overview.page_acts import act_record, page_entry
@@ -93,7 +93,7 @@ def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
     kept.clear()
-    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"], keep=kept.append)
+    app = make_app(feed, site, Doors(lambda: PEOPLE, ManualClock()), hosts=["localhost"], keep=kept.append)
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
