@@ -2,7 +2,6 @@
 
 import json
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from rich.markup import escape
 
 from clients.status import counts, judge
 from facade.cli.tango_host import TangoHost, device_name, require_tango_database
-from facade.clock import SystemClock, as_seconds
+from facade.clock import SystemClock, as_seconds, utc_seconds
 from facade.console import AsJson, Console, say
 from facade.errors import ConfigError, FacadeError
 from facade.exports.tango_db import SERVER
@@ -98,17 +97,16 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
         health, findings = judged.state, [*judged.findings]
     except FacadeError as error:
         findings = [Finding(UNKNOWN, "sdp-facade status", str(error))]
-    at = as_seconds(clock.now_us())
+    at = clock.now_us()
     if as_json:
         found = [finding._asdict() for finding in findings]
         answers = {name: not why for name, why in servers.items()}
-        content = {"status": health, "exit_code": EXIT_CODES[health], "time": at, "tango_host": tango_host}
+        content = {"status": health, "exit_code": EXIT_CODES[health], "time": as_seconds(at), "tango_host": tango_host}
         typer.echo(json.dumps(content | {"servers": answers, "findings": found}, indent=2))
     else:
         head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP at {escape(tango_host or 'an unknown place')}"
         answering = sum(not why for why in servers.values())
-        moment = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        say(f"{head}, {moment}; {answering} of {len(servers)} device servers answer{alarms}")
+        say(f"{head}, {utc_seconds(at)}; {answering} of {len(servers)} device servers answer{alarms}")
         for finding in findings:
             say(line(finding))
     raise typer.Exit(EXIT_CODES[health])

@@ -102,11 +102,11 @@ def counts(alarms: Sequence[AlarmDict]) -> str:
 
 def _servers(seen: Seen) -> Iterator[Finding]:
     if not seen.servers:
-        do = "register the devices: sdp-facade register"
+        do = "Register the devices: sdp-facade register."
         yield Finding(UNKNOWN, "Tango database", "no device server of SdpFacade is registered", do)
     for instance, why in seen.servers.items():
         if why:
-            about, do = f"device server {instance}", f"start it: sdp-facade serve {instance}"
+            about, do = f"device server {instance}", f"Start it: sdp-facade serve {instance}."
             # SdpMaster misses it as well, a few seconds later.
             alarm = f"serverGone@sdp-facade/{instance}"
             yield Finding(DEGRADED, about, f"does not answer: {why}", do, severity=CRITICAL, alarm=alarm)
@@ -115,7 +115,7 @@ def _servers(seen: Seen) -> Iterator[Finding]:
 def _master(master: Mapping[str, Any] | None) -> Iterator[Finding]:
     if master is None or master["healthState"] is None:
         why = "does not answer" if master is None else "does not know the health of SDP"
-        do = "start its device server control: sdp-facade serve control"
+        do = "Start its device server: sdp-facade serve control."
         yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do, device=MASTER)
 
 
@@ -123,7 +123,7 @@ def _device(
     name: str, device: str, shown: Mapping[str, Any] | None, master: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
     """Return the finding of a device's State, unless SdpMaster has reported it."""
-    do = "start its device server control: sdp-facade serve control"
+    do = "Start its device server: sdp-facade serve control."
     if shown is None:
         yield Finding(DEGRADED, name, "does not answer", do, device=device)
         return
@@ -131,23 +131,25 @@ def _device(
     level = _OF_STATE.get(shown["State"])
     lines = [line for line in (shown["Status"] or "").splitlines()[1:] if line and line not in known]
     if level is not None and (lines or not known):
-        do = f"read its attributes that are not VALID: {device}"
+        do = f"Read the attributes of {device} that are not VALID."
         yield Finding(level, name, f"{shown['State']}: {' '.join(lines)}".rstrip(": "), do, device=device)
 
 
 def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
     alive, wanted = (shown.get(name) or 0 for name in WORKERS)
     if wanted > alive:
-        yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} wanted", "start one: sdp-facade aggregate")
+        yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} wanted", "Start one: sdp-facade aggregate.")
     elif 0 < wanted < alive:
         yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} would be enough")
 
 
 def _alerts(seen: Seen) -> Iterator[Finding]:
-    do = "start its device server alerts: sdp-facade serve alerts"
+    do = "Start its device server: sdp-facade serve alerts."
     if seen.alerts is None or seen.alarms is None:
         text = "does not answer, or has not read all alerts yet, so alarms are not known"
         yield Finding(DEGRADED, "SdpAlerts", text, do, device=ALERTS)
     elif seen.alerts["State"] == "UNKNOWN":
         text = " ".join(seen.alerts["Status"].splitlines()[1:])
-        yield Finding(UNKNOWN, "SdpAlerts", text, "see whether the brokers answer: sdp-facade bus check", device=ALERTS)
+        yield Finding(
+            UNKNOWN, "SdpAlerts", text, "See whether the brokers answer: sdp-facade bus check.", device=ALERTS
+        )

@@ -76,7 +76,7 @@ def to_ms(time: Time) -> int:
 
 
 def utc_text(time: Time) -> str:
-    """Return a time for people: date and time in UTC to the millisecond, by ISO 8601."""
+    """Return a time for programs and options: date and time in UTC, by ISO 8601."""
     return (_EPOCH + timedelta(microseconds=int(time))).isoformat(timespec="milliseconds")
 
 

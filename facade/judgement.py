@@ -119,7 +119,7 @@ def _of_alarms(alarms: Sequence[AlarmDict], conditions: Mapping[str, Condition])
     found = sorted((_of_alarm(one, conditions) for one in alarms if one["state"] not in _SILENCED), key=rank)
     yield from found[:_MOST_ALARMS]
     if rest := found[_MOST_ALARMS:]:
-        do = "Look at them: sdp-facade alerts list."
+        do = "Look at them on the page, or with `sdp-facade alerts list`."
         worst = min((one.level for one in rest), key=RANKS.index)
         yield Finding(worst, "SdpAlerts", f"more alarms: {len(rest)}", do, severity=rest[0].severity)
 
@@ -129,9 +129,9 @@ def _of_alarm(alarm: AlarmDict, conditions: Mapping[str, Condition]) -> Finding:
     condition = conditions.get(alarm["condition"])
     level = DEGRADED
     if state == states.RTNUN:
-        level, do = ATTENTION, f"It is over. Acknowledge it: sdp-facade alerts ack {key}."
+        level, do = ATTENTION, f"It is over. Acknowledge it on the page, or with `sdp-facade alerts ack {key}`."
     elif state in _LATCHED:
-        do = f"It is over. Look for its cause, then reset it: sdp-facade alerts reset {key}."
+        do = f"It is over. Look for its cause, then reset it on the page, or with `sdp-facade alerts reset {key}`."
     else:
         do = condition.response if condition else "Ask the team whose program raised the alarm."
     if alarm["severity"] == INFO:

@@ -278,7 +278,7 @@ class _Pages:
         body = await self._own(request, _LARGEST_SIGN_IN)
         session = self._doors.sign_in(str(body.get("token", "")), _session(request))
         if session is None:
-            raise RequestRefused(403, "token: expected one of this server's tokens, got another one")
+            raise RequestRefused(403, "the token is not valid; ask who maintains the tokens of this page")
         person = request.state.person = self._doors.who(session)
         answer = _json({"name": person.name, "role": person.role.name.lower()})
         scheme = request.url.scheme

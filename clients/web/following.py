@@ -9,7 +9,7 @@ from typing import Final
 import tango
 
 from clients.events import EventPulse, EventRecorder, find_servers
-from facade.clock import Clock, as_time, utc_text
+from facade.clock import Clock, as_time, utc_seconds
 from facade.errors import FacadeError
 from facade.icd.model import Attribute, DeviceClass, Icd
 
@@ -74,11 +74,8 @@ class Following:
     def away(self) -> str:
         """Return the reason why devices cannot be reached; empty: the Tango database answers."""
         since = self.silent().get(_DATABASE)
-        return (
-            f"The Tango database at {self._tango_host} does not answer since {utc_text(as_time(since))}."
-            if since
-            else ""
-        )
+        where = f"The Tango database at {self._tango_host}"
+        return f"{where} has not answered since {utc_seconds(as_time(since))}." if since else ""
 
     def _run(self) -> None:
         with tango.EnsureOmniThread():

@@ -101,6 +101,7 @@ class Site:
         return {
             "description": kind.description,
             "family": kind.family,
+            "complains": kind.complains,
             "attributes": {one.name: self._attribute(one) for one in kind.attributes},
             "commands": {one.name: _fields(one, _OF_COMMAND) for one in kind.commands},
         }

@@ -24,7 +24,7 @@ import msgspec
 from msgspec.structs import replace
 
 from facade.bus.port import Reader, Record
-from facade.clock import NEVER, Clock, Time, as_duration, as_seconds, utc_text
+from facade.clock import NEVER, Clock, Time, as_duration, as_seconds, utc_seconds, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import BusError
 from facade.icd.model import Icd
@@ -148,12 +148,11 @@ class ReplayClock:
         position = self.position
         if position is None:
             return "REPLAY, which has not begun"
-        time = f"{utc_text(self.now_us())[:19]}Z"
         speed = f"at {position.speed:g}x" if position.speed else "at full speed"
         state = "" if position.state == PLAYING else f", {position.state.lower()}"
         if position.state != ENDED and self.today.monotonic() - self._taken_at > _SILENT:
             state += ", without a sign of life"
-        return f"REPLAY {time} {speed}{state}"
+        return f"REPLAY {utc_seconds(self.now_us())} {speed}{state}"
 
 
 def today(clock: Clock) -> Clock:

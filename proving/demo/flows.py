@@ -146,7 +146,9 @@ class AlarmScenario:
         self._clear("pipelineFailed", "buffer/0", "processing block pb-7 was started again")
         if self._state("coolantWarm", "cooling/2") == states.SHLVD:
             self._act("Unshelve", "coolantWarm", "cooling/2", comment="pump has been changed")
-        over = self._progress.wait_until(lambda: not self._in(states.ACTIVE), _OVER_WITHIN, "the alarms are over")
+        active = ", ".join(f"{alarm['condition']} of {alarm['source']}" for alarm in self._in(states.ACTIVE))
+        what = f"these alarms are over: {active}"
+        over = self._progress.wait_until(lambda: not self._in(states.ACTIVE), _OVER_WITHIN, what)
         for alarm in self._in(states.UNACKNOWLEDGED | _LATCHED):
             command = "Reset" if alarm["state"] in _LATCHED else "Acknowledge"
             self._act(command, str(alarm["condition"]), str(alarm["source"]), comment="seen; it is over")

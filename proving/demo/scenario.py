@@ -59,7 +59,7 @@ from proving.demo.report import (
 )
 from proving.demo.services import alive, are_ours
 from proving.demo.shipping import LogScenario, require_scram
-from proving.demo.staying import stay
+from proving.demo.staying import start_page, stay
 from proving.demo.system import CONTROLLER, SIMULATOR, SUBARRAY_SERVER, WORKERS, Demo, set_up
 from proving.demo.timing import (
     Interval,
@@ -144,10 +144,13 @@ def _play(demo: Demo, stack: ExitStack) -> None:
     pulse = EventPulse(host, {name: mine for name, mine in servers.items() if mine}, demo.clock)
     stack.callback(pulse.close)
     watch = Watch(demo.recorder, side.devices, pulse, tango_host=host, icd=demo.icd, clock=demo.clock)
+    page = start_page(demo) if demo.options.stay else ""
+    if page:
+        demo.progress.step(page)
     with demo.progress.view(watch):
         _run(demo, stack)
         if demo.options.stay:
-            stay(demo, stack)
+            stay(demo, stack, page)
         _stop(demo)
     _judge(demo)
     if archive is not None:

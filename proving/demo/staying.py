@@ -38,10 +38,10 @@ class _Missing(NamedTuple):
     """Whether a demo had started it."""
 
 
-def stay(demo: Demo, stack: ExitStack) -> None:
+def stay(demo: Demo, stack: ExitStack, page: str) -> None:
     """Stay until Ctrl-C, and let everything run again for the account; the stack ends what a person has started."""
     progress = demo.progress
-    progress.console.print(what_to_try(demo, start_page(demo)), highlight=False, soft_wrap=True, markup=False)
+    progress.console.print(what_to_try(demo, page), highlight=False, soft_wrap=True, markup=False)
     playground, check = Playground(demo), progress.check
     stack.callback(playground.stop_theirs)
     progress.check = playground.look

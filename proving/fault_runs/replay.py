@@ -18,7 +18,7 @@ import tango
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.bus.port import BusHealth
-from facade.clock import NEVER, as_duration, utc_text
+from facade.clock import NEVER, as_duration, utc_seconds
 from facade.flows.alerts.messages import STATES
 from facade.flows.alerts.source import AlertSource
 from facade.flows.logs.messages import LOGS
@@ -199,7 +199,6 @@ class ReplayFaultRun(CommandFaultRun):
 
     def _is_shown(self, position: ReplayPosition) -> bool:
         """Return whether all devices show the end of the replay, and the last alarm."""
-        time = utc_text(position.time)[:19]
-        begin = f"REPLAY {time}Z "
+        begin = f"REPLAY {utc_seconds(position.time)} "
         said = [str(self.deployment.values(one, "Status").get("Status", "")) for one in self._shown]
         return all(one.startswith(begin) for one in said) and self._has_last_alarm()

@@ -1,8 +1,10 @@
 """One deployment of the whole facade for all clients: flows that come, one node that has fallen silent."""
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import tango
@@ -12,6 +14,9 @@ from tests.clients.foreign import environment
 from tests.support.deployment import MASTER, Deployment, node_device, subarray_device
 from tests.support.waiting import until
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 SILENT = 3
 """The node that has said something once, and nothing since."""
 
@@ -20,6 +25,25 @@ SILENT = 3
 def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     with whole_system(infra, tmp_path_factory.mktemp("system")) as deployment:
         yield deployment
+
+
+@contextmanager
+def chromium(*options: str) -> "Iterator[Browser]":
+    """Run the browser of the distribution."""
+    from playwright.sync_api import sync_playwright  # scripts/bootstrap clients
+
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert program, "there is no chromium; install it by: scripts/bootstrap clients"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", *options])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    with chromium() as browser:
+        yield browser
 
 
 @contextmanager

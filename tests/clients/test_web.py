@@ -3,7 +3,6 @@
 import itertools
 import json
 import re
-import shutil
 import signal
 import ssl
 import subprocess
@@ -16,11 +15,12 @@ from typing import Any
 
 import pytest
 import tango
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from clients.sample_arguments import sample
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
+from facade.clock import utc_seconds
 from facade.infra import local
 from facade.infra.ports import choose_port
 from facade.outcome import RecordRejected
@@ -76,16 +76,6 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture(scope="module")
 def web(system: Deployment) -> Web:
     return Web(system)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, "there is no chromium; install it by: scripts/bootstrap clients"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 Open = Callable[[str], Page]
@@ -212,6 +202,38 @@ def test_of_1500_nodes_the_worst_are_found_by_one_question(open_page: Open) -> N
     expect(in_map(page, 777)).to_have_class("on level0")
     page.wait_for_event("request", lambda request: "/api/nodes" in request.url)  # the figures are asked for again
     assert {"read", "follow"}.isdisjoint(asked)
+
+
+def test_what_is_old_or_not_needed_now_is_said_so(open_page: Open) -> None:
+    """Before a scan, what only a scan needs is no alarm; without a broker, what comes over the bus is not current."""
+    page, calibration = open_page(""), "mid-sdp/calibration/01"
+    enums = page.request.get("/api/site").json()["enums"]
+
+    def show(place: str, obs_state: str, *, connected: bool = True) -> None:
+        now = time.time()
+        says: dict[str, dict[str, Any]] = {
+            MASTER: {"State": "ON", "healthState": enums["HealthState"].index("UNKNOWN")},
+            BUS: {"State": "ALARM", "connected": connected},
+            SUBARRAY: {"State": "ON", "obsState": enums["ObsState"].index(obs_state)},
+            calibration: {"State": "ALARM", "Status": f"Silent since {utc_seconds(now)}."},
+        }
+        values = {name: {key: [one, "VALID", now, ""] for key, one in some.items()} for name, some in says.items()}
+        stream_says(page, values)
+        page.goto(page.url.partition("#")[0] + f"#/{place}")
+        page.reload()
+
+    show(f"device/{calibration}", "EMPTY")
+    state = value(page, calibration, "State")
+    expect(state).to_have_class(re.compile("badge soft"))
+    expect(state).to_contain_text("ALARM not needed now")
+    expect(page.get_by_text(re.compile(r"^Silent since \d\d:\d\d:\d\d UTC\.$"))).to_be_attached()
+    show(f"device/{calibration}", "SCANNING")
+    expect(state).to_have_class(re.compile("badge ALARM"))
+    show("", "EMPTY", connected=False)
+    expect(value(page, MASTER, "healthState")).to_have_class(re.compile(r"\bvalid\b"))
+    expect(value(page, SUBARRAY, "State")).to_have_class(re.compile("invalid"))
+    urgent = page.locator(".tile").filter(has_text="Most urgent alarms")
+    expect(urgent).to_contain_text("Not current: no broker answers")
 
 
 def test_text_of_the_bus_is_text_in_every_field(open_page: Open) -> None:
@@ -460,7 +482,7 @@ def test_six_questions_of_an_operator_are_answered_in_two_clicks(open_page: Open
 
     # What do I do?
     asking, source = Asking(page), f"ingest/{LATE:04d}"
-    worst = page.locator(".tile").filter(has_text="Worst alarms").get_by_role("row").filter(has_text=source)
+    worst = page.locator(".tile").filter(has_text="Most urgent alarms").get_by_role("row").filter(has_text=source)
     asking.click(worst.get_by_role("link"))
     one = page.locator(".tile").filter(has_text="One alarm")
     expect(one.get_by_role("heading", name="Response")).to_be_visible()
@@ -521,7 +543,7 @@ def test_an_alarm_is_acted_on_and_dead_letters_are_put_back(open_page: Open, sys
     page = open_page("")
     sign_in(page, "expert")
     source = f"ingest/{LATE:04d}"
-    worst = page.locator(".tile").filter(has_text="Worst alarms").get_by_role("row").filter(has_text=source)
+    worst = page.locator(".tile").filter(has_text="Most urgent alarms").get_by_role("row").filter(has_text=source)
     worst.get_by_role("link").click()
     one = page.locator(".tile").filter(has_text="One alarm")
     one.get_by_label("Comment").fill("its clock is being set")
@@ -560,7 +582,7 @@ def test_the_judgement_says_what_to_do_and_leads_to_the_alarm(open_page: Open) -
     """The page said that there was nothing to do beside an alarm that waited."""
     page = open_page("")
     well = page.locator(".tile").filter(has_text="Is all well?")
-    silent = well.get_by_role("listitem").filter(has_text=f"streamSilent of ingest/{SILENT:04d}")
+    silent = well.get_by_role("listitem").filter(has_text=f"Stream silent: ingest/{SILENT:04d}")
     expect(silent).to_contain_text("sends no records")
     expect(silent).to_contain_text("Look at the source of the stream")
     silent.get_by_role("link").click()
@@ -570,6 +592,11 @@ def test_the_judgement_says_what_to_do_and_leads_to_the_alarm(open_page: Open) -
     expect(well).to_contain_text("ATTENTION")
     expect(well).not_to_contain_text("Nothing to do")
     expect(well.get_by_role("link")).to_have_attribute("href", "#/alarms/serverGone%40sdp-facade%2Fingest-00")
+    # Without SdpAlerts as well: the judgement says what to do about it.
+    page.route("**/api/alarms", lambda route: route.fulfill(status=503, json={"error": "SdpAlerts does not answer"}))
+    page.reload()
+    expect(page.locator(".tile").filter(has_text="Most urgent alarms")).to_contain_text("SdpAlerts does not answer")
+    expect(well).to_contain_text("ATTENTION")
 
 
 WAITS = {
@@ -669,7 +696,7 @@ def test_nothing_old_looks_new(open_page: Open, system: Deployment, web: Web) ->
     system.worker()  # it needs no Tango database
     database = system.processes["tango-db"]
     database.send(signal.SIGSTOP)
-    expect(page.get_by_role("alert")).to_contain_text("does not answer since")
+    expect(page.get_by_role("alert")).to_contain_text("has not answered since")
     database.send(signal.SIGCONT)
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(node).to_have_class(re.compile("^on "))

@@ -3,7 +3,6 @@
 import http.client
 import json
 import re
-import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from facade.infra import local
 from facade.infra.ports import choose_port
+from tests.clients.conftest import chromium
 from tests.clients.foreign import PROXIES, ROOT, installed
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
@@ -70,13 +70,8 @@ def system(infra: local.Endpoints, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    assert program, "there is no chromium; install it by: scripts/bootstrap clients"
-    with sync_playwright() as playwright:
-        argv = ["--no-sandbox", "--ignore-certificate-errors"]
-        browser = playwright.chromium.launch(executable_path=program, args=argv)
+    with chromium("--ignore-certificate-errors") as browser:
         yield browser
-        browser.close()
 
 
 def documented(language: str, changes: Mapping[str, str]) -> str:

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from http.client import NOT_FOUND
 from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
+from playwright.sync_api import Browser, expect
 
 from facade.infra import local
 from facade.infra.ports import choose_port
@@ -34,12 +36,16 @@ def clean_tree(folder: Path) -> Path:
     return folder
 
 
-def test_the_installed_page_has_each_script(infra: local.Endpoints, tmp_path: Path) -> None:
+def test_the_installed_page_has_each_script_and_shows_the_judgement(
+    infra: local.Endpoints, browser: Browser, tmp_path: Path
+) -> None:
     source, wheels, installed = clean_tree(tmp_path / "source"), tmp_path / "wheels", tmp_path / "installed"
     subprocess.run([*PIP, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source)], check=True, timeout=5 * HANG)
     (wheel,) = wheels.iterdir()
     subprocess.run([*PIP, "install", "--no-deps", "--target", str(installed), str(wheel)], check=True, timeout=HANG)
     with Deployment(infra, tmp_path) as deployment:
+        deployment.prepare()
+        deployment.server("control")
         port = choose_port()
         argv = [str(installed / "bin/sdp-facade"), "web", "--port", str(port)]
         deployment.start("web", argv, PYTHONPATH=str(installed)).says(f"http://localhost:{port}/")
@@ -65,6 +71,16 @@ def test_the_installed_page_has_each_script(infra: local.Endpoints, tmp_path: Pa
                 wanted += [one for part in PARTS.findall(text) if (one := urljoin(address, part)) not in wanted]
         names = {one.rpartition("/")[2] for one in wanted}
         assert {"app.js", "stream.js", "plugin.js", "lit-html.js", "repeat.js", "uPlot.esm.js", "openmct.js"} <= names
+        complaints: list[str] = []
+        page = browser.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("response", lambda answer: complaints.append(answer.url) if answer.status == NOT_FOUND else None)
+        page.goto(f"http://localhost:{port}/")
+        judgement = page.locator("section", has=page.get_by_role("heading", name="Is all well?"))
+        # The other device servers do not run: the page says what to do about each.
+        expect(judgement).to_contain_text("sdp-facade serve alerts", timeout=HANG * 1000)
+        expect(judgement.locator(".big")).to_have_text(re.compile("DEGRADED|FAILED|UNKNOWN"))
+        assert complaints == []
 
 
 def test_a_build_that_cannot_fetch_says_what_to_do(tmp_path: Path) -> None:

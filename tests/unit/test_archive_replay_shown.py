@@ -167,14 +167,14 @@ def test_each_device_says_replay_with_the_time(night: Deployment, tmp_path: Path
     again = replayed(archived(night, tmp_path), speed=4.0)
     for device in (NODE, MASTER, SUBARRAY, ALERTS):
         first, *own = again.status(device).splitlines()
-        assert first == "REPLAY 2027-01-15T08:00:11Z at 4x, ended"
+        assert first == "REPLAY 2027-01-15 08:00:11 UTC at 4x, ended"
         assert own, "what the device says itself is there as well"
     told = [
         reading.value.splitlines()[0]
         for device, name, reading in again.sink.pushed
         if (device, name) == (NODE, "Status")
     ]
-    assert told[0] == "REPLAY 2027-01-15T08:00:00Z at 4x"
+    assert told[0] == "REPLAY 2027-01-15 08:00:00 UTC at 4x"
     assert len(set(told)) > 3, "the time goes on"
 
 
@@ -305,10 +305,10 @@ def test_the_clock_runs_evenly_a_moment_behind_the_positions_and_stands_still_wi
     assert clock.now() == pytest.approx(BASE_US / 1e6 + 35.45)
     today.sleep(1)
     assert clock.now() == pytest.approx(BASE_US / 1e6 + 40.9)
-    assert clock.describe() == "REPLAY 2027-01-15T08:00:40Z at 1x, paused"
+    assert clock.describe() == "REPLAY 2027-01-15 08:00:40 UTC at 1x, paused"
     today.sleep(60)
     assert clock.now() == pytest.approx(BASE_US / 1e6 + 40.9)
-    assert clock.describe() == "REPLAY 2027-01-15T08:00:40Z at 1x, paused, without a sign of life"
+    assert clock.describe() == "REPLAY 2027-01-15 08:00:40 UTC at 1x, paused, without a sign of life"
     assert clock.monotonic() == today.monotonic()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from facade.bus.kafka.connection import Clients, Connection, Repeats
+from facade.bus.kafka.connection import Clients, Connection, Repeats, in_words
 from facade.bus.port import BusHealth
 from facade.clock import ManualClock
 from facade.config import Settings
@@ -110,3 +110,24 @@ def test_the_last_error_is_kept_for_operators_even_if_it_is_not_logged(caplog: p
             connection.note(health, "another error of this test")
     assert len(caplog.records) == 2
     assert health.last_error == "another error of this test"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            "127.0.0.1:31685/bootstrap: Connect to ipv4#127.0.0.1:31685 failed: Connection refused (after 0ms in state"
+            " CONNECT, 5 identical error(s) suppressed)",
+            "127.0.0.1:31685: Connection refused",
+        ),
+        (
+            "sasl_ssl://b.example.org:9093/3: SASL authentication error: Authentication failed (after 1ms in state"
+            " AUTH_REQ)",
+            "b.example.org:9093: SASL authentication error: Authentication failed",
+        ),
+        ("1/1 brokers are down", "1/1 brokers are down"),
+        ("Failed to resolve 'b:1': Name or service not known", "Failed to resolve 'b:1': Name or service not known"),
+    ],
+)
+def test_an_error_of_the_library_is_told_in_words(error, said):
+    assert in_words(error) == said

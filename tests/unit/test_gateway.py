@@ -825,7 +825,7 @@ def test_a_refused_command_is_on_the_bus_in_an_attribute_and_logged(
     assert text in refusal.text
     assert json.loads(refusal.argument) == argument
     shown = server.shows("lastRefusal")
-    assert shown.startswith(datetime.fromtimestamp(bench.clock.now(), UTC).strftime("%Y-%m-%dT%H:%M:%S."))
+    assert shown.startswith(datetime.fromtimestamp(bench.clock.now(), UTC).strftime("%Y-%m-%d %H:%M:%S UTC "))
     assert f" {name} by ann, from {WHO}, {reason}: " in shown
     assert text in shown
     assert server.shows("lastRefusal", OTHER) == ""

@@ -160,7 +160,7 @@ def test_a_device_complains_by_its_health_or_else_by_its_state(shown, said):
 
 def test_a_cause_that_several_devices_tell_of_is_one_reason():
     """Both subarrays told of the controller that SdpMaster had named."""
-    silent = "controller a has been silent since 1970-01-01T00:15:40.000+00:00"
+    silent = "controller a has been silent since 1970-01-01 00:15:40 UTC"
     device = "mid-sdp/subarray/01"
     said = {"SdpFacade-subarray": [(device, f"health is FAILED: {silent}", "", [silent])]}
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
@@ -170,6 +170,14 @@ def test_a_cause_that_several_devices_tell_of_is_one_reason():
     ]
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
     assert len(shown.judge(as_time(NOW))[1]) == 2
+
+
+def test_the_device_of_the_alarms_is_no_reason_beside_them():
+    """Status of SdpMaster told each alarm, and once more that SdpAlerts has alarms."""
+    said = {"SdpFacade-alerts": [("mid-sdp/alerts/0", "state is ALARM: 1 alarm active", "", [])]}
+    shown = overview(heartbeats=signs_of_life(complaints=said))
+    assert shown.judge(NOW)[0] == "DEGRADED"
+    assert shown.judgement(NOW).findings == ()
 
 
 def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():

@@ -21,7 +21,7 @@ from clients.web.app import make_app
 from clients.web.doors import Doors, TooManyRequests, read_tokens
 from clients.web.feed import Feed
 from clients.web.site import Site
-from facade.clock import SystemClock
+from facade.clock import ManualClock, SystemClock
 from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.overview.page_acts import act_record, page_entry
@@ -93,7 +93,7 @@ def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
     kept.clear()
-    app = make_app(feed, site, Doors(lambda: PEOPLE, clock), hosts=["localhost"], keep=kept.append)
+    app = make_app(feed, site, Doors(lambda: PEOPLE, ManualClock()), hosts=["localhost"], keep=kept.append)
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
@@ -160,7 +160,7 @@ def test_the_judgement_is_that_of_the_terminal_and_knows_the_alarms_that_wait(
     assert (judged["state"], judged["idle"]) == ("ATTENTION", False)
     (finding,) = judged["findings"]
     assert finding["alarm"] == "serverGone@sdp-facade/ingest-00"
-    assert finding["do"].endswith("sdp-facade alerts ack serverGone@sdp-facade/ingest-00.")
+    assert finding["do"].endswith("`sdp-facade alerts ack serverGone@sdp-facade/ingest-00`.")
 
 
 def test_without_an_answer_of_the_devices_the_judgement_is_that_nothing_is_known(page: TestClient) -> None:
@@ -277,7 +277,7 @@ def test_each_act_is_a_line_of_the_log(
     nobody = "name='' role=none address=testclient"
     given = f"refused: {refused}" if refused else 'done: "id-1"'
     assert lines == [
-        f"act=sign-in {nobody} asked={{}} refused: token: expected one of this server's tokens, got another one",
+        f"act=sign-in {nobody} asked={{}} refused: the token is not valid; ask who maintains the tokens of this page",
         f"act=command {nobody} asked={{}} refused: {NOBODY_HAS}",
         f'act=sign-in {eve} asked={{}} done: {{"name":"eve","role":"expert"}}',
         f'act=admin-mode {eve} asked={{"device":"mid-sdp/control/0","mode":"OFFLINE"}} done: null',

@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, coded, entryLine, plain, tile } from "./parts.js";
-import { act, ask, isCut, kindOf, now, onNews, only, store, utc } from "./store.js";
+import { act, ask, isCut, kindOf, look, now, onNews, only, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 
 const isNarrow = () => innerWidth <= 900;
@@ -19,12 +19,13 @@ const REFRESH_MS = 5000;
 // Of IEC 62682.
 const STATES = {
   UNACK: "active, not acknowledged", ACKED: "active, acknowledged", RTNUN: "gone, not acknowledged", NORM: "gone",
+  LTUNK: "gone, stays until it is acknowledged and reset", LTACK: "gone and acknowledged, stays until it is reset",
   SHLVD: "shelved: silent for a time", DSUPR: "suppressed by its cause", OOSRV: "out of service",
 };
 
 const view = {
-  all: [], judged: null, error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "", top: 0, history: [], said: "",
-  wrong: false,
+  all: [], judged: null, unjudged: "", error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "",
+  top: 0, history: [], said: "", wrong: false, place: "list",
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 // An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
@@ -36,11 +37,16 @@ async function refresh() {
   try {
     const before = view.looked < 0 ? null : new Set(view.all.map(toneOf));
     view.all = await ask("alarms"); // the most urgent first
-    view.judged = await ask("judgement"); // behind the list: so it knows of each alarm there
     if (before) sound(view.all.filter((one) => one.state === "UNACK" && !before.has(toneOf(one))));
     view.error = "";
   } catch (error) {
     view.error = error.message;
+  }
+  try {
+    // Behind the list: so it knows of each alarm there. It also says what to do if there is no list.
+    [view.judged, view.unjudged] = [await ask("judgement"), ""];
+  } catch (error) {
+    view.unjudged = error.message;
   }
   view.looked = performance.now();
   view.pause = Math.max(SHORTEST_MS, 4 * (view.looked - begun)); // a long list leaves time for all else
@@ -83,14 +89,20 @@ export const alarms = () => view.all;
 export function judgement() {
   const { state, idle, findings } = view.judged ?? { state: "UNKNOWN", findings: [] };
   const target = (one) => (one.alarm ? linkOf(one.alarm) : one.device ? `#/device/${one.device}` : "#/alarms");
-  const step = (one) => html`<li><a class=${one.level === "NOTE" ? "soft" : one.severity} href=${target(one)}>${one.about}</a>
-    ${one.text}${one.do ? html`<br>${one.do}` : nothing}</li>`;
-  return html`${notCurrent()}<p class="big ${state}">${isOld() ? "UNKNOWN" : state}</p>
-    ${idle && !isOld() ? html`<p>Nothing to do.</p>` : nothing}<ul class="steps">${findings.map(step)}</ul>`;
+  const about = (one) => {
+    const [name] = one.alarm.split("@");
+    return !name ? one.about : one.about.replace(`${name} of `, `${store.site.conditions[name]?.label ?? name}: `);
+  };
+  const step = (one) => html`<li><a class=${one.level === "NOTE" ? "soft" : one.severity} href=${target(one)}>${about(one)}</a>
+    ${coded(plain(one.text))}${one.do ? html`<br>${coded(one.do)}` : nothing}</li>`;
+  const old = view.unjudged || (isCut() && "no connection");
+  return html`${notCurrent(old)}<p class="big ${old ? "UNKNOWN" : state}">${old ? "UNKNOWN" : state}</p>
+    ${idle && !old ? html`<p>Nothing to do.</p>` : nothing}<ul class="steps">${findings.map(step)}</ul>`;
 }
 
-const isOld = () => view.error || isCut();
-const notCurrent = () => (isOld() ? html`<p class="said wrong">Not current: ${view.error || "no connection"}</p>` : nothing);
+const notCurrent = (why) => (why ? html`<p class="said wrong">Not current: ${why}</p>` : nothing);
+// The alarms themselves may be older than the judgement: SdpAlerts is silent, or has no broker.
+const whyOld = () => look(only("SdpAlerts"), "activeCount").why || view.error;
 const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");
 
 export function alarmLines(some) {
@@ -98,8 +110,8 @@ export function alarmLines(some) {
     <td title=${STATES[alarm.state] ?? ""}>${alarm.state}</td>
     <td><a href=${linkOf(keyOf(alarm))}>${label(alarm)}</a> <small>${alarm.source}</small></td>
     <td>${since(alarm)}</td></tr>`);
-  return html`${notCurrent()}${lines.length ? html`<table><tbody>${lines}</tbody></table>`
-    : isOld() ? nothing : html`<p>No alarms.</p>`}`;
+  return html`${notCurrent(whyOld())}${lines.length ? html`<table><tbody>${lines}</tbody></table>`
+    : whyOld() ? nothing : html`<p>No alarms.</p>`}`;
 }
 
 const label = (alarm) => store.site.conditions[alarm.condition]?.label ?? alarm.condition;
@@ -130,14 +142,14 @@ export function alarmsPage() {
     <div class="tools"><label>Filter <input type="search" .value=${view.filter} @input=${filter}></label>
       <button @click=${() => { some.forEach((one) => view.chosen.add(keyOf(one))); redraw(); }}>Choose all ${some.length}</button>
       <button @click=${() => { view.chosen.clear(); redraw(); }} ?disabled=${!chosen.length}>Choose none</button></div>
-    ${notCurrent()}
+    ${notCurrent(whyOld())}
     <div class="rows" .style=${`height:min(${100 * SHARE}vh, ${Math.max(some.length, 3) * height + 2}px)`} tabindex="0"
       role="group" aria-label="Alarms" @scroll=${scrolled}>
       <div class="space" .style=${`height:${some.length * height}px`}></div>
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>
     <p class="soft"><small>${[...new Set(some.map((one) => one.state))].filter((one) => STATES[one]).map((one) =>
       `${one}: ${STATES[one]}`).join("; ")}</small></p>
-    ${tools(chosen)}`, "two")}
+    ${tools(chosen, "list")}`, "two")}
     ${tile("One alarm", detail(), "third")}
     ${tile("Newest alerts and actions", newestAlerts(15), "full")}`;
 }
@@ -145,7 +157,8 @@ export function alarmsPage() {
 // From the stream itself, before the list is read again.
 export function newestAlerts(most) {
   const lines = store.alerts.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
-  return lines.length ? html`<table><tbody>${lines}</tbody></table>` : html`<p>None: the log of alerts is empty.</p>`;
+  return html`${notCurrent(whyOld())}${lines.length ? html`<table class="log"><tbody>${lines}</tbody></table>`
+    : whyOld() ? nothing : html`<p>None: the log of alerts is empty.</p>`}`;
 }
 
 function filter(event) {
@@ -180,7 +193,7 @@ export async function openAlarm(key) {
     const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
     if (view.open === key) view.history = history;
   } catch (error) {
-    [view.said, view.wrong] = [error.message, true];
+    Object.assign(view, { said: error.message, wrong: true, place: "one" });
   }
   redraw();
 }
@@ -193,34 +206,36 @@ function detail() {
     <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utc(alarm.raised_at)}
     ${alarm.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
     ${alarm.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
-    <p class="said">${plain(alarm.text)}</p>${tools([alarm])}
+    <p class="said">${plain(alarm.text)}</p>${tools([alarm], "one")}
     <h2>Response</h2><p>${coded(condition.response ?? "This condition is not in the interface.")}</p>
     ${condition.check ? html`<h2>How to find the cause</h2><p>${coded(condition.check)}</p>
       <ul class="steps">${condition.causes.map((one) => html`<li>${coded(one)}</li>`)}</ul>` : nothing}
     ${condition.ends ? html`<p class="soft">${coded(condition.ends)}</p>` : nothing}
-    <h2>History</h2><table><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
+    <h2>History</h2>
+    <table class="log"><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }
 
-function tools(some) {
+// What came of an action is said beside the button that was pressed: `place` is `list` or `one`.
+function tools(some, place) {
   const may = store.me.role !== "viewer";
   const buttons = Object.entries(TITLES).map(([name, title]) => {
     const fitting = some.filter((one) => store.site.actions[name].includes(one.state));
-    return html`<button ?disabled=${!may || !fitting.length} @click=${(event) => perform(name, fitting, event)}>${title}</button>`;
+    return html`<button ?disabled=${!may || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
   });
   const shelves = SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`);
   return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarm${some.length === 1 ? "" : "s"}">
     <label>Comment <input class="comment" type="text" maxlength="500"></label>
     <label>for <select class="shelf" aria-label="Shelve for">${shelves}</select></label>
     ${buttons}${may ? nothing : html`<small>Sign in as operator to act.</small>`}</div>
-    <p class="said ${view.wrong ? "wrong" : ""}" role="status">${view.said}</p>`;
+    <p class="said ${view.wrong ? "wrong" : ""}" role="status">${view.place === place ? view.said : ""}</p>`;
 }
 
-async function perform(action, some, event) {
+async function perform(action, some, place, event) {
   const group = event.target.closest(".tools");
   const comment = group.querySelector(".comment").value;
   const duration = Number(group.querySelector(".shelf").value);
   const done = [];
-  [view.said, view.wrong] = ["", false];
+  Object.assign(view, { said: "", wrong: false, place });
   for (const { condition, source, occurrence } of some) {
     try {
       await act("alarm", { action, condition, source, occurrence, comment, duration: action === "shelve" ? duration : 0 });
@@ -230,7 +245,7 @@ async function perform(action, some, event) {
       break;
     }
   }
-  if (done.length) view.said = `${action}: ${done.length} done. ${view.said}`;
+  if (done.length) view.said = `${TITLES[action]}: done for ${done.length} alarm${done.length === 1 ? "" : "s"}. ${view.said}`;
   await Promise.all([refresh(), openAlarm(view.open)]);
 }
 

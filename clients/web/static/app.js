@@ -1,9 +1,9 @@
 // Chooses the page by the address, and draws it again when there is news.
 
 import { html, nothing, render } from "./vendor/lit-html.js";
-import { cell } from "./parts.js";
+import { cell, plain } from "./parts.js";
 import { dropPlots } from "./plots.js";
-import { act, describe, devicesOf, isCut, isDeployed, marks, now, onNews, only, start, store, utc } from "./store.js";
+import { act, describe, devicesOf, isCut, isDeployed, look, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { isShared } from "./stream.js";
 import { actsPage, openActs } from "./acts.js";
 import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
@@ -55,7 +55,9 @@ function whole(page, what) {
   const { site, me } = store;
   const since = store.lastTime ? ` since ${utc(store.lastTime)}` : "";
   const flows = Object.entries(site?.flows ?? {}).filter(([, flow]) => flowDevices(flow).some(isDeployed));
-  const unacknowledged = cell(only("SdpAlerts"), "unacknowledgedCount", false);
+  const waiting = look(only("SdpAlerts"), "unacknowledgedCount");
+  const count = waiting.value === 0 && waiting.quality === "VALID" ? nothing
+    : html` ${cell(only("SdpAlerts"), "unacknowledgedCount", false)} <small>unack.</small>`;
   return html`
     <header>
       <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
@@ -65,7 +67,7 @@ function whole(page, what) {
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
       <nav aria-label="Pages">${link("", "Overview")}${
-        link("alarms", html`<span title="and how many of them nobody has acknowledged">Alarms ${unacknowledged}</span>`)}
+        link("alarms", html`Alarms${count}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
         ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
@@ -75,7 +77,7 @@ function whole(page, what) {
     ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page
       has been started again. <button @click=${signIn}>Sign in again</button>
       <button @click=${signOut}>Stay signed out</button></div>` : nothing}
-    ${marks().map((one) => html`<div class="banner" role="note">${one}</div>`)}
+    ${marks().map((one) => html`<div class="banner" role="note">${plain(one)}</div>`)}
     ${isCut() ? html`<div class="cut" role="alert">No connection to the server of this page${since}. Nothing below is current.</div>`
       : store.away ? html`<div class="cut" role="alert">${store.away} Values still come; new connections do not.</div>`
       : site?.problem ? html`<div class="cut" role="alert">${site.problem}</div>` : nothing}
@@ -91,7 +93,6 @@ function theme() {
   redraw();
 }
 
-const UNKNOWN_TOKEN = /^token:/;
 function signIn() {
   const dialog = document.createElement("dialog");
   const close = () => dialog.remove();
@@ -102,7 +103,7 @@ function signIn() {
       close();
       await describe();
     } catch (error) {
-      dialog.querySelector(".said").textContent = error.message.replace(UNKNOWN_TOKEN, "This token is not known here:");
+      dialog.querySelector(".said").textContent = error.message;
     }
   };
   render(html`<form @submit=${send}><h2>Sign in</h2>

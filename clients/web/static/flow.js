@@ -2,7 +2,7 @@
 // is a figure and a trend, an array of numbers a plot, an array of texts a list or a table.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { age, cell, figures, labelled, sourceOf, text, tile } from "./parts.js";
+import { age, cell, figures, sourceOf, subarrayOf, text, tile, unneeded } from "./parts.js";
 import { image, spans, spectrum, trend, waterfall } from "./plots.js";
 import { devicesOf, follow, kindOf, look, now, store } from "./store.js";
 import { statusTile } from "./pages.js";
@@ -28,9 +28,10 @@ export function flowPage(address) {
   const some = chosen(device, flow.page);
   const label = (one) => kindOf(device).attributes[one].label;
   const { each } = flow.page;
+  const why = unneeded(device);
   return html`${each.length ? tile(flow.page.title, eachDevice(devices, each, link), "full") : nothing}
     ${statusTile(device, html`<p class="soft">${flow.summary} <a href=${`#/device/${device}`}>All attributes</a></p>${
-      each.length ? unused(device) : nothing}${choice}`,
+      why ? html`<p>Nothing to do now: ${why}.</p>` : nothing}${choice}`,
     `${flow.page.title}: ${device}`)}
     ${tile("Values", figures(device, some((one) => !one.length), { limits: true }), "full")}
     ${some((one) => one.length && !isNumbers(one)).map((one) => tile(label(one), texts(device, one), "full"))}
@@ -47,16 +48,6 @@ function eachDevice(devices, names, link) {
         ${names.map((name) => html`<td>${cell(device, name)} ${name.endsWith("Utc") ? distance(look(device, name).value) : nothing}</td>`)}
         <td>${subarray ? html`${subarray.split("/").at(-1)}: ${cell(subarray, "obsState")}` : nothing}</td></tr>`;
     })}</tbody></table>`;
-}
-
-const subarrayOf = (device) => devicesOf("SdpSubarray").find((one) => one.split("/").at(-1) === device.split("/").at(-1));
-
-// What a subarray that does not scan lacks, nobody needs now.
-function unused(device) {
-  const subarray = subarrayOf(device);
-  const { text: state, quality } = labelled(subarray, "obsState");
-  return !subarray || quality === "INVALID" || state === "SCANNING" || look(device, "State").value !== "ALARM" ? nothing
-    : html`<p>Nothing to do now: subarray ${subarray.split("/").at(-1)}, ${state}, does not scan.</p>`;
 }
 
 function distance(time) {

@@ -83,7 +83,7 @@ function ranked() {
 function worst(most) {
   const all = figures();
   const names = Object.keys(FIGURES).filter((name) => all[name]);
-  if (!names.length) return html`<p>${view.error || NOT_CURRENT}</p>`;
+  if (!names.length) return html`<p>${look(only("SdpMaster"), "heapRate").why || view.error || NOT_CURRENT}</p>`;
   const bounds = Object.fromEntries(names.map((name) => [name, boundsOf(name, all[name])]));
   const level = (name, value) => (isKnown(value) ? ["", "", "", "WARNING", "ALARM"][levelOf(name, value, bounds[name])] : "");
   const head = (name) => html`<th class="number" aria-sort=${view.figure === name ? "descending" : nothing}>
@@ -136,8 +136,6 @@ const nodeLink = ({ device, kind, name }) =>
 
 function nodeLook(device, value, bounds) {
   const seen = look(device, "State");
-  const off = look(device, "heapRate");
-  if (off.why === "no broker answers") Object.assign(seen, { quality: "INVALID", why: off.why });
   const isOld = seen.quality === "INVALID";
   const level = isKnown(value) && seen.value !== "STANDBY" ? ` level${levelOf(view.figure, value, bounds)}` : "";
   const figure = `${FIGURES[view.figure].title.toLowerCase()} ${written(view.figure, value)}`;

@@ -18,7 +18,7 @@ export function overviewPage() {
   return html`
     ${tile("Is all well?", html`${judgement()}
       <p><small>State ${cell(master, "State")} Health ${cell(master, "healthState")}</small></p>`)}
-    ${tile("Worst alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
+    ${tile("Most urgent alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
     ${tile("Newest alerts", newestAlerts(NEWEST), "full")}
     ${tile("Subarrays", html`<table>
       <thead><tr><th>Subarray</th><th>obsState</th><th>State</th><th>Health</th><th>Scan</th><th>Last command</th></tr></thead>
@@ -50,11 +50,14 @@ export function streams() {
   const columns = FIGURES.filter((one) => all.has(one));
   // A stream of a part that is not deployed has never had an account.
   const known = [...rows].filter(([, row]) => Object.values(row).some((name) => look(bus, name).value !== null));
+  const isOld = known.flatMap(([, row]) => Object.values(row)).every((name) => look(bus, name).quality === "INVALID");
   const others = [...rows.keys()].filter((name) => !known.some(([stream]) => stream === name));
-  return html`<div class="scroll"><table><caption class="hidden">Account of each stream</caption>
+  return html`${isOld ? html`<p class="alike">Not valid:</p>` : nothing}
+    <div class="scroll"><table><caption class="hidden">Account of each stream</caption>
     <thead><tr><th>Stream</th>${columns.map((one) => html`<th class="number">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${known.map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
-      ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false) : ""}</td>`)}</tr>`)}</tbody></table></div>
+      ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false, !isOld) : ""}</td>`)}</tr>`)}</tbody>
+    </table></div>
     ${others.length ? html`<p class="soft">Nobody accounts for ${others.join(", ")}: their parts are not deployed, or have never run.</p>`
       : nothing}`;
 }

@@ -1,7 +1,7 @@
 // Parts of pages: a value with its quality, a table of attributes, a trend.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { kindOf, look, now, store, utc } from "./store.js";
+import { devicesOf, kindOf, look, now, store, utc } from "./store.js";
 
 export function text(value, entry) {
   if (value === null || value === undefined) return "–";
@@ -25,8 +25,8 @@ function parsed(value) {
 const isEmpty = (content) => content === null || (typeof content === "object" && !Object.keys(content).length);
 
 // A text with its times in the one form of this page. All times of SDP are in UTC, also those that do not say so.
-export const plain = (said) => String(said ?? "").replace(TIMES, (_, time) => utc(Date.parse(`${time}Z`) / 1000));
-const TIMES = /\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(?:\+00:00|Z)?(?!\d|[+-]\d)/g;
+export const plain = (said) => String(said ?? "").replace(TIMES, (_, time) => utc(Date.parse(`${time.replace(" ", "T")}Z`) / 1000));
+const TIMES = /\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(?:\+00:00|Z| UTC)?(?!\d|[+-]\d)/g;
 
 function number(value, format) {
   const decimals = /^%\.(\d+)[fe]$/.exec(format ?? "");
@@ -50,7 +50,7 @@ export function quantity(value, entry, name = "") {
     const [scale, letter] = LARGE.find(([least]) => Math.abs(value) >= least) ?? LARGE.at(-1);
     return `${Number.isInteger(value / scale) ? value / scale : near(value / scale)} ${letter}${unit}`;
   }
-  const each = unit === "1/s" ? "/s" : unit;
+  const each = unit === "1/s" ? "/s" : value === 1 ? unit.replace(/^([a-z]{3,})s$/, "$1") : unit;
   const rate = unit.endsWith("/s") && !Number.isInteger(value) ? grouped(near(value)) : number(value, format);
   return unit ? `${rate}${each.startsWith("/") ? "" : " "}${each}` : rate;
 }
@@ -62,9 +62,11 @@ export function age(seconds) {
   return seconds < 172800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86400)} d`;
 }
 
+// The state UNKNOWN claims nothing, so it is never an old one.
 export function labelled(device, attribute) {
   const seen = look(device, attribute);
-  return { ...seen, text: text(seen.value, kindOf(device)?.attributes[attribute]) };
+  const said = text(seen.value, kindOf(device)?.attributes[attribute]);
+  return { ...seen, text: said, quality: said === "UNKNOWN" ? "VALID" : seen.quality };
 }
 
 // A value whose quality is seen: by colour, by a mark, and in words for a screen reader.
@@ -72,8 +74,21 @@ export function cell(device, attribute, unit = true, marked = true) {
   const entry = kindOf(device)?.attributes[attribute];
   const seen = labelled(device, attribute);
   const shown = unit && typeof seen.value === "number" && !entry?.enum ? quantity(seen.value, entry, attribute) : seen.text;
-  return html`<span class="value ${seen.quality.toLowerCase()} ${badge(seen)}" title=${origin(device, attribute, seen)}
-    data-value=${`${device}/${attribute}`}>${shown}${marked ? mark(seen) : nothing}</span>`;
+  const why = attribute === "State" && unneeded(device);
+  return html`<span class="value ${seen.quality.toLowerCase()} ${why ? "badge soft" : badge(seen)}"
+    title=${`${origin(device, attribute, seen)}${why ? `\n${why}` : ""}`} data-value=${`${device}/${attribute}`}>${shown}${
+    why ? html`<span class="mark"> not needed now</span>` : marked ? mark(seen) : nothing}</span>`;
+}
+
+// The subarray with the number of a device, whatever the class of that is.
+const numberOf = (device) => device.split("/").at(-1);
+export const subarrayOf = (device) => devicesOf("SdpSubarray").find((one) => numberOf(one) === numberOf(device));
+
+// Why nobody needs now what a device lacks; empty: somebody does, or that is not known.
+export function unneeded(device) {
+  const subarray = kindOf(device)?.complains === "scanning" && look(device, "State").value === "ALARM" && subarrayOf(device);
+  const { text: state, quality } = labelled(subarray, "obsState");
+  return !subarray || quality === "INVALID" || state === "SCANNING" ? "" : `subarray ${numberOf(subarray)}, ${state}, does not scan`;
 }
 
 // A state has its colour on every page: it can be told from afar.
@@ -92,7 +107,7 @@ export function sourceOf(device, attribute, content) {
 
 const origin = (device, attribute, { value, quality, why, time }) =>
   `${device}/${attribute}${typeof value === "number" ? ` = ${value}` : ""}\n${quality}${why ? `: ${why}` : ""}\nof ${utc(time)}`;
-const mark = ({ quality }) => (quality === "VALID" ? nothing
+const mark = ({ value, quality }) => (quality === "VALID" || value === null ? nothing
   : html`<span class="mark">${quality === "INVALID" ? " not valid" : ` ${quality.toLowerCase()}`}</span>`);
 
 // A tile that is opened by its title.
@@ -121,11 +136,14 @@ export function figures(device, names, { limits = false } = {}) {
 }
 
 function limitsOf(entry, name) {
-  const { min_alarm, min_warning, max_warning, max_alarm } = entry?.limits ?? {};
-  const said = [["warning below", min_warning], ["warning above", max_warning], ["alarm below", min_alarm], ["alarm above", max_alarm]]
-    .filter(([, limit]) => typeof limit === "number").map(([what, limit]) => `${what} ${quantity(limit, entry, name)}`);
+  const said = saidLimits(entry, name).map(({ title }) => title);
   return said.length ? html`<small class="limits">${said.join(", ")}</small>` : nothing;
 }
+
+// As Tango judges: a value at the limit is beyond it.
+const LIMITS = { min_alarm: "alarm up to", min_warning: "warning up to", max_warning: "warning from", max_alarm: "alarm from" };
+export const saidLimits = (entry, name) => Object.entries(entry?.limits ?? {}).filter(([, limit]) => typeof limit === "number")
+  .map(([kind, limit]) => ({ value: limit, title: `${LIMITS[kind]} ${quantity(limit, entry, name)}` }));
 
 export function attributeTable(device, names) {
   const kind = kindOf(device);

@@ -3,7 +3,7 @@
 import { html } from "./vendor/lit-html.js";
 import uPlot from "./vendor/uPlot.esm.js";
 import { redraw } from "./app.js";
-import { age, quantity, text } from "./parts.js";
+import { age, quantity, saidLimits, text } from "./parts.js";
 import { ask, isCut, kindOf, look, now, store, utc } from "./store.js";
 
 const HOUR = 3600;
@@ -151,8 +151,6 @@ function fitting(low, high) {
   return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
 }
 
-const LIMITS = { min_alarm: "alarm up to", min_warning: "warning up to", max_warning: "warning from", max_alarm: "alarm from" };
-
 class Trend extends Plot {
   constructor(device, attribute) {
     super(device, attribute, 2000);
@@ -161,8 +159,7 @@ class Trend extends Plot {
     const said = (value) => quantity(value, this.entry, attribute);
     const isScaled = ["s", "B", "Hz"].includes(this.entry?.unit) || /%$/.test(said(0));
     this.title = `${isScaled ? this.entry.label : this.title}, ${hours === 1 ? "last hour" : `last ${hours} h`}`;
-    this.limits = Object.entries(this.entry?.limits ?? {}).filter(([, one]) => typeof one === "number")
-      .map(([name, value]) => ({ value, title: `${LIMITS[name]} ${said(value)}` }));
+    this.limits = saidLimits(this.entry, attribute);
     const range = () => [Math.max(now() - hours * HOUR, Math.min(this.first, now() - SHORTEST)), now()];
     this.lines({ time: true, range, limits: this.limits, said: isScaled ? said : undefined });
   }

@@ -38,8 +38,9 @@ export function now() {
   return store.lastTime === null ? Date.now() / 1000 : store.lastTime + (performance.now() - store.lastFrame) / 1000;
 }
 
-// What does not come over the bus.
-const LOCAL = new Set(["connected", "State", "Status", "versionId", "adminMode"]);
+// What a device says without the bus.
+const LOCAL = new Set(["connected", "Status", "versionId", "healthState", "healthInfo"]);
+const isLocal = (device, attribute) => LOCAL.has(attribute) || (attribute === "State" && device === only("SdpBus"));
 
 function isOffTheBus(device) {
   const own = store.values.get(`${device}/connected`) ?? store.values.get(`${only("SdpBus")}/connected`);
@@ -51,7 +52,7 @@ export function look(device, attribute) {
   const [value, quality, time, error] = found ?? [null, "INVALID", 0, ""];
   if (isCut()) return { value, quality: "INVALID", time, why: "no connection to the server of this page" };
   if (device in store.silent) return { value, quality: "INVALID", time, why: `no answer since ${utc(store.silent[device])}` };
-  if (!LOCAL.has(attribute) && isOffTheBus(device)) return { value, quality: "INVALID", time, why: "no broker answers" };
+  if (!isLocal(device, attribute) && isOffTheBus(device)) return { value, quality: "INVALID", time, why: "no broker answers" };
   return { value, quality, time, why: error || (found ? "" : "not received yet") };
 }
 

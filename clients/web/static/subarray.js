@@ -72,7 +72,7 @@ export function subarrayPage(device) {
       ${view.chosen ? nothing : said()}`)}
     ${tile("Observation", html`${figures(device, ["ebID", "scanType", "scanID"])}
       <h2>Resources</h2><p class="said">${cell(device, "resources")}</p>
-      <h2>Receive addresses</h2><p class="said">${cell(device, "receiveAddresses")}</p>
+      <details><summary>Receive addresses</summary><p class="said">${cell(device, "receiveAddresses")}</p></details>
       ${adminMode(device)}${reasons.length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
     ${tile("Give a command", giving(kind, may), "full")}
     ${tile("Commands", timeline(), "full")}

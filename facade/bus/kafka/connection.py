@@ -65,10 +65,20 @@ _SAYS_NOTHING = 3.0
 
 _KNOWS_A_BROKER = re.compile(r'"source":"(?:configured|learned)"')
 
+_OF_LIBRARY = re.compile(
+    r"^\w+://(?=\S+/\w+: )|(?<=\d)/\w+(?=: )|Connect to ipv\d#\S+ failed: | \(after \d+ms in state .*"
+)
+"""Parts of an error's text that only the library's developers understand."""
+
 UNREADABLE: Final[Headers] = (("unreadable-headers", b""),)
 """Headers of a record of which the client cannot read a header's name."""
 
 _DOWN = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}
+
+
+def in_words(error: str) -> str:
+    """Return an error of Kafka's library for people, such as ``kafka-1:9092: Connection refused``."""
+    return _OF_LIBRARY.sub("", error)
 
 
 class Clients(NamedTuple):
@@ -232,7 +242,7 @@ class Connection:
             if error.code() in _DOWN:
                 link.health.down_at = self.clock.monotonic()
                 link.tell(up=False)
-            self.note(link.health, f"{error.name()}: {error.str()}")
+            self.note(link.health, in_words(error.str()))
 
         return on_error
 

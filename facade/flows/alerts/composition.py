@@ -148,7 +148,8 @@ class AlertsView:
         state = "UNKNOWN" if stale else "ALARM" if active else "ON"
         lines = [
             f"The device is in {state} state.",
-            f"{active} alarms active{by_severity}, {unseen} not acknowledged, {values['shelvedCount']} shelved.",
+            f"{active} alarm{'s' * (active != 1)} active{by_severity}, {unseen} not acknowledged,"
+            f" {values['shelvedCount']} shelved.",
         ]
         if not self._health.connected:
             lines.append(f"No Kafka broker reachable; last error: {error}.")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from facade.bus.port import Record
-from facade.clock import Clock, Time, utc_text
+from facade.clock import Clock, Time, utc_seconds
 from facade.errors import CommandRefused
 from facade.flows.commands.messages import RefusalMessage, given_by, refusal_record
 from facade.outcome import USED, Outcome
@@ -75,7 +75,7 @@ class Refusals:
         newest = self._newest.get(device)
         if newest is None:
             return None
-        return Reading(printable(f"{utc_text(newest.time)} {_text(newest)}"), newest.time)
+        return Reading(printable(f"{utc_seconds(newest.time)} {_text(newest)}"), newest.time)
 
     def perform(self) -> None:
         """Write the records of noted refusals; see `facade.runtime.event_loop.PeriodicTask`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from facade.bus.port import BusHealth
-from facade.clock import NEVER, SECOND, Clock, Time, utc_text
+from facade.clock import NEVER, SECOND, Clock, Time, utc_seconds, utc_text
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
@@ -262,7 +262,7 @@ class SubarrayView:
 def silences(components: Components, now: Time, device: str = "") -> dict[str, str]:
     """Return the silent controllers of a device, or of all, each with a text."""
     return {
-        name: f"controller {name} has been silent since {utc_text(heard)}"
+        name: f"controller {name} has been silent since {utc_seconds(heard)}"
         for name, heard in sorted(components.silent(now, SILENT).items())
         if not device or device in components.newest[name][0].devices
     }

@@ -12,7 +12,7 @@ import msgspec
 
 from facade.bus.offsets import CountedOffsets, Gap, Overlap
 from facade.bus.port import Record
-from facade.clock import NEVER, Time, as_seconds, as_time, utc_text
+from facade.clock import NEVER, Time, as_seconds, as_time, utc_seconds
 from facade.errors import ConfigError
 from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
@@ -213,7 +213,7 @@ class LogLedger:
             state.numbers.add(sequence.shipper, sequence.runs, at, silent_since=at - FORGOTTEN)
         for error in summary.errors:
             where = f"{error.component} on {error.host}" if error.host else error.component
-            line = f"{utc_text(error.time)} {LOG_SEVERITIES[error.severity]} {where}: {error.text}"
+            line = f"{utc_seconds(error.time)} {LOG_SEVERITIES[error.severity]} {where}: {error.text}"
             if not state.first_error or at - state.last_error > SERIES:
                 state.first_error = line
             state.last_error = at

@@ -92,6 +92,7 @@ class Overview:
         self.limits = limits
         """Returns the limits of an attribute of SdpBus: those of the ICD, unless an operator has set others."""
         bus_class, self._conditions = icd.classes[BUS], icd.conditions
+        self._alerts = next((one.device for one in icd.classes.values() if one.conditions), "")
         accounts = [(one, one.account) for one in bus_class.attributes if one.account is not None]
         self._lags = [(one, source) for one, source in accounts if source.figure in ("lag", "lag_time")]
         self._stale_after = bus_class.stale_after
@@ -156,7 +157,8 @@ class Overview:
     def judgement(self, now: Time) -> Judgement:
         """Return what a person should know and do, with the alarms that are known here."""
         alarms = [alarm for flow in self._flows for alarm in flow.alarms()]
-        return judgement.judge(self.judge(now)[0], self.issues_as_dicts(now), alarms, self._conditions)
+        issues = self.issues_as_dicts(now)
+        return judgement.judge(self.judge(now)[0], issues, alarms, self._conditions, alerts=self._alerts)
 
     def no_broker(self) -> str:
         """Return the text of the issue without a broker."""

@@ -140,7 +140,10 @@ class CalibrationView(NewestView):
         if self._solution is None:
             lines.append("No solution has come yet.")
         elif expired:
-            lines.append(f"The solution {_id_of(*self._solution)} is no longer valid, and no newer one has come.")
+            solution = _id_of(*self._solution)
+            lines.append(
+                f"The solution {solution} is no longer valid, and the pipeline has sent no newer one. A scan needs one."
+            )
         if self._strange:
             lines.append(f"Pointing offsets of dishes that the ICD does not have: {listed(self._strange, 8)}.")
         return "ALARM" if expired else "ON", lines
