@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mar
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BUSY = " --nodes 2 --rate 200 --seconds 5 --garbage 0 --patience 20 --no-live'"
+BUSY = " --no-kills --nodes 2 --rate 200 --seconds 5 --garbage 0 --patience 20 --no-live'"
 """What the page says to add on a busy machine, a shorter story, and more patience, as no test judges pace.
 
 Without malformed records, whose alarm would stand for two minutes more.
