@@ -4,7 +4,7 @@ Every figure is compared, none within a tolerance: a single record lost or count
 a line that differs, with its name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -89,10 +89,6 @@ def waited(sent: HeapReport) -> str:
         f"; records waited up to {sent.longest_wait:.1f} s for the broker, so some were late by its clock when it took"
         " them: used and late ones are compared together"
     )
-
-
-def disagreeing(of: str, lines: Iterable[BalanceLine]) -> list[str]:
-    return [f"{of}: {line.what}: expected {line.expected}, got {line.found}" for line in lines if not line.agrees]
 
 
 def _stream(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:

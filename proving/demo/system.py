@@ -23,10 +23,10 @@ from facade.flows.mirror.messages import MODEL
 from facade.icd.model import Attribute, DeviceClass, Icd
 from facade.icd.topic_model import Topic
 from facade.infra import tools
-from proving.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, DemoCounts
+from proving.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, BalanceLine, DemoCounts
 from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.plan import read_journal
-from proving.demo.report import DemoReport, Kill
+from proving.demo.report import ACCIDENTS, DemoReport, Kill
 from proving.demo.services import bring_up, stop_ours
 from proving.demo.tm import LONGEST, observe
 from proving.deployment import Deployment
@@ -312,41 +312,44 @@ class Demo:
         if errors := read_journal(self.journal_file).errors:
             raise InfraError(f"TM: {'; '.join(errors)}")
 
-    def restart(
+    def crash(
         self,
+        accident: str,
         victim: str,
         killed: str,
         is_back: Callable[[float, float], bool],
-        what: str,
         meanwhile: Callable[[], None] = lambda: None,
-    ) -> float:
-        """Kill a process, start it again, and wait until clients see that it is back.
+    ) -> None:
+        """Kill a process, start it again, wait until clients see that it is back, and note how long that took.
 
         Parameters
         ----------
+        accident
+            Key of `ACCIDENTS`.
         killed
             The process in words, for the output.
         is_back
             Given the times of the kill and of the new start [Unix s].
-        what
-            Is waited for.
         meanwhile
             Is called while the process is away.
-
-        Returns
-        -------
-        float
-            From the new start until it is back [s].
         """
-        began = self.clock.now()
+        began, about = self.clock.now(), ACCIDENTS[accident]
         self.report.kills.append(Kill(began, victim))
         self.processes.kill(victim)
         self.progress.step(f"kill -9 {killed}")
         meanwhile()
         self.processes.start_again(victim)
         started = self.clock.now()
-        self.progress.demand(lambda: is_back(began, started), FLOWS_WITHIN, f"{what} after the restart of {victim}")
-        return self.clock.now() - started
+        self.progress.demand(
+            lambda: is_back(began, started), FLOWS_WITHIN, f"{about.seen} after the restart of {victim}"
+        )
+        self.report.recoveries[accident] = took = self.clock.now() - started
+        self.progress.step(f"{about.sentence}, {took:.2f} s after the new start of {victim}")
+
+    def balance(self, account: str, lines: list[BalanceLine]) -> None:
+        """Put an account into the report, under its name in `ACCOUNTS`; what differs is a failure."""
+        self.report.accounts[account] = lines
+        self.report.failures += [f"{account}: {line}" for line in lines if not line.agrees]
 
 
 def set_up(

@@ -11,21 +11,11 @@ from typing import ClassVar
 from clients.terminal import BUS, MASTER, NODE
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
+from proving.balance import Balance, Gaps, Tally
 from proving.demo.account import STREAMS, disagreements
 from proving.demo.scenario import settled_account
 from proving.demo.system import TangoSide
-from proving.fault_runs.frame import (
-    BROKER,
-    READY_WITHIN,
-    RESET,
-    SERVER,
-    Balance,
-    FaultRun,
-    Gaps,
-    Size,
-    Tally,
-    process_name,
-)
+from proving.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
 
 SUMMARIES = "ingest.summary"
 _SIMULATOR = "simulator"
