@@ -70,7 +70,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
     first_values_after: float | None = None
     """From the start of the simulator until all nodes showed a value [s]."""
     recoveries: dict[str, float] = {}
-    """From the new start of a killed process until clients saw its output again, by the key of `ACCIDENTS` [s]."""
+    """From the new start of a killed process until clients saw its output again, by the key of `FAULTS` [s]."""
     drained_after: float | None = None
     """From the last record sent until all were accounted for [s]."""
     invalid_after: float | None = None
@@ -100,7 +100,7 @@ class DemoReport(msgspec.Struct, kw_only=True):
         return 0 if self.sent is None else max(self.late - self.sent.expected.late, 0)
 
 
-class Accident(NamedTuple):
+class InjectedFault(NamedTuple):
     """A process that the story kills and starts again."""
 
     process: str
@@ -113,15 +113,15 @@ class Accident(NamedTuple):
     """The same in the words of the story."""
 
 
-ACCIDENTS: Final[Mapping[str, Accident]] = {
-    "worker": Accident("worker", "all data flow", WORKER_RECOVERY, "all nodes show data from after that"),
-    "server": Accident("device server", "values back", SERVER_RECOVERY, "totals and a new window are back"),
-    "subarrays": Accident("subarrays' server", "state back", SERVER_RECOVERY, "their state and commands are back"),
-    "controller": Accident("controller", "outcome", CONTROLLER_RECOVERY, "the command has its outcome"),
-    "alerts": Accident("alerts' server", "alarms back", SERVER_RECOVERY, "the alarms, and the new one, are back"),
-    "tables": Accident("tables' worker", "next solution", math.inf, "the next solution is shown"),
-    "logs": Accident("logs' worker", "further records", WORKER_RECOVERY, "further records are counted"),
-    "mirror": Accident("mirror", "receptors mirrored", SERVER_RECOVERY, "the receptors are mirrored again"),
+FAULTS: Final[Mapping[str, InjectedFault]] = {
+    "worker": InjectedFault("worker", "all data flow", WORKER_RECOVERY, "all nodes show data from after that"),
+    "server": InjectedFault("device server", "values back", SERVER_RECOVERY, "totals and a new window are back"),
+    "subarrays": InjectedFault("subarrays' server", "state back", SERVER_RECOVERY, "their state and commands are back"),
+    "controller": InjectedFault("controller", "outcome", CONTROLLER_RECOVERY, "the command has its outcome"),
+    "alerts": InjectedFault("alerts' server", "alarms back", SERVER_RECOVERY, "the alarms, and the new one, are back"),
+    "tables": InjectedFault("tables' worker", "next solution", math.inf, "the next solution is shown"),
+    "logs": InjectedFault("logs' worker", "further records", WORKER_RECOVERY, "further records are counted"),
+    "mirror": InjectedFault("mirror", "receptors mirrored", SERVER_RECOVERY, "the receptors are mirrored again"),
 }
 ACCOUNTS: Final[Mapping[str, str]] = {
     "commands": "every command",
@@ -353,7 +353,7 @@ def _figures(report: DemoReport) -> list[tuple[str, str]]:
         ("first values of all nodes after", _seconds(report.first_values_after)),
         *(
             (f"{one.process} killed and started again: {one.seen} after", _seconds(report.recoveries.get(name)))
-            for name, one in ACCIDENTS.items()
+            for name, one in FAULTS.items()
         ),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),

@@ -30,7 +30,7 @@ from proving.demo.bare import DEVICE
 from proving.demo.flows import AlertChapter, BlockChapter, CommandChapter, MirrorChapter, TableChapter
 from proving.demo.options import BASELINE, DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from proving.demo.report import (
-    ACCIDENTS,
+    FAULTS,
     DemoReport,
     print_account,
     print_accounts,
@@ -160,27 +160,27 @@ class Scene(NamedTuple):
     """Method of the chapter."""
     at: float = 0.0
     """Part of the simulator's time that has passed at the earliest."""
-    is_accident: bool = False
+    is_fault: bool = False
     """Whether something is killed: it is left out with ``--no-kills``."""
 
 
-STORY: Final = (
+SCENARIO: Final = (
     Scene("heaps", "begin"),
     Scene("logs", "begin"),
     Scene("mirror", "begin"),
     Scene("machine", "measure"),
     Scene("commands", "begin"),
-    Scene("commands", "kill_server", is_accident=True),
-    Scene("mirror", "kill", is_accident=True),
-    Scene("commands", "kill_controller", is_accident=True),
-    Scene("machine", "measure", is_accident=True),
+    Scene("commands", "kill_server", is_fault=True),
+    Scene("mirror", "kill", is_fault=True),
+    Scene("commands", "kill_controller", is_fault=True),
+    Scene("machine", "measure", is_fault=True),
     Scene("alerts", "play"),
     Scene("tables", "begin"),
-    Scene("tables", "kill", is_accident=True),
-    Scene("logs", "kill", is_accident=True),
-    Scene("heaps", "kill_worker", at=1 / 3, is_accident=True),
-    Scene("machine", "measure", at=2 / 3, is_accident=True),
-    Scene("heaps", "kill_server", at=2 / 3, is_accident=True),
+    Scene("tables", "kill", is_fault=True),
+    Scene("logs", "kill", is_fault=True),
+    Scene("heaps", "kill_worker", at=1 / 3, is_fault=True),
+    Scene("machine", "measure", at=2 / 3, is_fault=True),
+    Scene("heaps", "kill_server", at=2 / 3, is_fault=True),
     Scene("commands", "account", at=1.0),
     Scene("alerts", "account", at=1.0),
     Scene("tables", "account", at=1.0),
@@ -207,8 +207,8 @@ def _tell(demo: Demo, stack: ExitStack) -> None:
         chapters["commands"] = CommandChapter(demo)
     if options.blocks:
         chapters["blocks"] = BlockChapter(demo, alerts.entries)
-    for scene in STORY:
-        if (chapter := chapters.get(scene.chapter)) is not None and (options.kills or not scene.is_accident):
+    for scene in SCENARIO:
+        if (chapter := chapters.get(scene.chapter)) is not None and (options.kills or not scene.is_fault):
             progress.wait(max(begin + scene.at * options.seconds - demo.clock.now(), 0.0))
             getattr(chapter, scene.does)()
     if options.stay:
@@ -429,8 +429,8 @@ def passed_limits(options: DemoOptions, icd: Icd, report: DemoReport) -> list[st
             ("silent attributes are ATTR_INVALID", report.invalid_after, stale_after),
         ]
     for name, took in report.recoveries.items():
-        accident = ACCIDENTS[name]
-        limits.append((f"{accident.process} killed and started again: {accident.seen}", took, accident.within))
+        fault = FAULTS[name]
+        limits.append((f"{fault.process} killed and started again: {fault.seen}", took, fault.within))
     times = f" ({patience:.2f} times the limit)" if patience > 1 else ""
     failures = [
         f"{what}: expected within {limit * patience:.1f} s{times}, got {'never' if value is None else f'{value:.2f} s'}"

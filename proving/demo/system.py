@@ -26,7 +26,7 @@ from facade.infra import tools
 from proving.demo.account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, BalanceLine, DemoCounts
 from proving.demo.options import FLOWS_WITHIN, DemoOptions
 from proving.demo.plan import read_journal
-from proving.demo.report import ACCIDENTS, DemoReport, Kill
+from proving.demo.report import FAULTS, DemoReport, Kill
 from proving.demo.services import bring_up, stop_ours
 from proving.demo.tm import LONGEST, observe
 from proving.deployment import Deployment
@@ -314,7 +314,7 @@ class Demo:
 
     def crash(
         self,
-        accident: str,
+        fault: str,
         victim: str,
         killed: str,
         is_back: Callable[[float, float], bool],
@@ -324,8 +324,8 @@ class Demo:
 
         Parameters
         ----------
-        accident
-            Key of `ACCIDENTS`.
+        fault
+            Key of `FAULTS`.
         killed
             The process in words, for the output.
         is_back
@@ -333,7 +333,7 @@ class Demo:
         meanwhile
             Is called while the process is away.
         """
-        began, about = self.clock.now(), ACCIDENTS[accident]
+        began, about = self.clock.now(), FAULTS[fault]
         self.report.kills.append(Kill(began, victim))
         self.processes.kill(victim)
         self.progress.step(f"kill -9 {killed}")
@@ -343,7 +343,7 @@ class Demo:
         self.progress.demand(
             lambda: is_back(began, started), FLOWS_WITHIN, f"{about.seen} after the restart of {victim}"
         )
-        self.report.recoveries[accident] = took = self.clock.now() - started
+        self.report.recoveries[fault] = took = self.clock.now() - started
         self.progress.step(f"{about.sentence}, {took:.2f} s after the new start of {victim}")
 
     def balance(self, account: str, lines: list[BalanceLine]) -> None:

@@ -17,7 +17,7 @@ from facade.infra.processes import started_in
 from proving.debian import SHIPPERS, unpacked_packages
 from proving.demo.flows import TABLES
 from proving.demo.plan import OBSERVATION, SWITCHED_ON
-from proving.demo.report import ACCIDENTS, DemoReport
+from proving.demo.report import FAULTS, DemoReport
 from tests.support.waiting import HANG, until_equal
 
 _ENDS_WITHIN = 1800.0
@@ -161,7 +161,7 @@ def test_a_demo_balances_and_leaves_nothing(start: Start, tmp_path: Path) -> Non
     logs = ["logs-aggregate-0"] if "--all" in flows else []
     assert killed == ["subarray", "mirror", "controller", "alerts", "tables", *logs, "aggregate-1", "ingest-00"]
     shipped = {"logs"} if logs else set()
-    assert report.recoveries.keys() == ACCIDENTS.keys() - {"logs"} | shipped
+    assert report.recoveries.keys() == FAULTS.keys() - {"logs"} | shipped
     assert_mirrored(report)
     assert_shipped(report, expected=bool(logs))
     assert_archived(report, output)

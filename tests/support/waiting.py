@@ -12,7 +12,7 @@ HANG = 240.0
 def until(condition: Callable[[], Found], what: str, *, every: float = 0.05) -> Found:
     """Return the first true value of `condition`; fail with `what`, and the last value seen, when there is none.
 
-    A condition that takes long, such as one that reads a topic, is asked less often: what it waits for needs the machine.
+    A condition that takes long, such as one that reads a topic, is asked less often: what is awaited needs the machine.
     """
     begin = time.monotonic()
     deadline = begin + HANG
