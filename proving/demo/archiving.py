@@ -6,8 +6,8 @@ from typing import Final
 
 from facade.clock import utc_text
 from facade.errors import BusError
-from proving.demo.account import BalanceLine
 from proving.demo.system import Demo
+from proving.heap_account import BalanceLine
 from proving.recorded_night import RecordedNight
 
 ARCHIVE: Final = "archive"

@@ -10,8 +10,8 @@ from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import ACCEPTED, COMPLETED, FINAL
 from facade.flows.commands.past import CommandFamily, One
 from proving.command_account import CallLine, FoundCommands, account
-from proving.demo.account import BalanceLine
 from proving.demo.plan import Given
+from proving.heap_account import BalanceLine
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,6 @@ from facade.messages import ProcessingBlock, Table
 from facade.reading import Quality
 from facade.severities import Severity
 from proving.command_account import FoundCommands, first_outcomes
-from proving.demo.account import BalanceLine
 from proving.demo.command_account import (
     balance,
     calls,
@@ -47,6 +46,7 @@ from proving.demo.options import ENDS_WITHIN, FLOWS_WITHIN, OBSERVED_WITHIN
 from proving.demo.plan import AFTER, OBSERVATION, SWITCHED_ON, read_journal, receptors_of
 from proving.demo.report import AlertLine
 from proving.demo.system import ASSEMBLER, CONTROLLER, SUBARRAY_SERVER, Demo
+from proving.heap_account import BalanceLine
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
 from proving.telescope import pointing_of, read_pushed, rule, telescope

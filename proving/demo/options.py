@@ -19,8 +19,6 @@ CONTROLLER_RECOVERY: Final = 15.0
 """Longest time from the new start of a killed controller until the command that it was executing has an outcome [s]."""
 INVALID_SLACK: Final = 1.0
 """Silent attributes are ATTR_INVALID so long after the ICD's staleness limit at the latest [s]."""
-DRAINS_WITHIN: Final = 60.0
-"""Longest time for everything sent to be accounted for [s]."""
 FLOWS_WITHIN: Final = 30.0
 """Longest time from the start until all nodes show a value [s]."""
 OBSERVED_WITHIN: Final = 90.0

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from facade.console import Console, table
 from facade.flows.telemetry.simulator.ingest import HeapReport
-from proving.demo.account import NODE_TOTALS, BalanceLine
 from proving.demo.command_account import CommandLine, OrderLine
 from proving.demo.options import BASELINE, CONTROLLER_RECOVERY, SERVER_RECOVERY, WORKER_RECOVERY
 from proving.demo.timing import Spread
+from proving.heap_account import NODE_TOTALS, BalanceLine
 
 
 class Kill(msgspec.Struct, frozen=True):

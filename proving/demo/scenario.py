@@ -3,7 +3,7 @@
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -24,11 +24,10 @@ from facade.icd.model import Icd
 from facade.infra.ports import HOST, choose_port
 from facade.reading import Quality
 from facade.runtime.stopping import terminable
-from proving.demo.account import LATE, BalanceLine, DemoCounts, compare, disagreements, waited
 from proving.demo.archiving import ArchiveScenario
 from proving.demo.bare import DEVICE
 from proving.demo.flows import AlertChapter, BlockChapter, CommandChapter, MirrorChapter, TableChapter
-from proving.demo.options import BASELINE, DRAINS_WITHIN, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
+from proving.demo.options import BASELINE, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from proving.demo.report import (
     FAULTS,
     DemoReport,
@@ -46,6 +45,7 @@ from proving.demo.staying import stay
 from proving.demo.system import SIMULATOR, WORKERS, Demo, set_up
 from proving.demo.timing import notification_latency, window_latency, without_rereads
 from proving.deployment import answers
+from proving.heap_account import DRAINS_WITHIN, LATE, disagreements, settled_account, waited
 from proving.progress import ProgressLine
 from proving.supervisor import Supervisor
 
@@ -246,18 +246,6 @@ def _stop(demo: Demo) -> None:
 def _short_of(sent: HeapReport) -> str:
     less = sent.heaps < _NEARLY * sent.rate * sent.elapsed
     return ": as many as this machine can, with all else that runs on it" if less else ""
-
-
-def settled_account(progress: ProgressLine, sent: HeapReport, found: Callable[[], DemoCounts]) -> list[BalanceLine]:
-    """Compare until every figure agrees: a lag is of a moment, and a worker that has just joined writes once more."""
-    lines: list[BalanceLine] = []
-
-    def agrees() -> bool:
-        lines[:] = compare(sent, found())
-        return all(line.agrees for line in lines)
-
-    progress.wait_until(agrees, DRAINS_WITHIN, "the figures agree")
-    return lines
 
 
 def _judge(demo: Demo) -> None:

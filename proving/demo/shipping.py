@@ -24,10 +24,10 @@ from facade.infra.tools import Notify
 from facade.resources import resource
 from facade.runtime.log_export import NAMESPACE
 from proving.debian import SHIPPERS, unpacked_packages
-from proving.demo.account import BalanceLine
-from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN
+from proving.demo.options import FLOWS_WITHIN
 from proving.demo.system import LOG_WORKER, Demo, controller_components
 from proving.deployment import Deployment
+from proving.heap_account import DRAINS_WITHIN, BalanceLine
 
 RSYSLOG, COLLECTD = "rsyslog", "collectd"
 _ROLE = "shipper"

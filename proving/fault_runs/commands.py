@@ -62,7 +62,7 @@ class CommandFaultRun(FaultRun):
 
     unit, all_is_well = "commands", "every command has one outcome, the same for all; none is lost, doubled, or late"
     # The kills of a short run have an end: a slow machine gets little done between two.
-    full, short = Size(10_000, ALWAYS), Size(200, 2)
+    full, short = Size(10_000, ALWAYS), Size(200, 1)
     most = _REMEMBERED * _SUBARRAYS
     has_history = True
     settings: ClassVar = {"nodes": 1, "subarrays": _SUBARRAYS}

@@ -12,10 +12,9 @@ from clients.terminal import BUS, MASTER, NODE
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
 from proving.balance import Balance, Gaps, Tally
-from proving.demo.account import STREAMS, disagreements
-from proving.demo.scenario import settled_account
-from proving.demo.system import TangoSide
 from proving.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
+from proving.heap_account import STREAMS, disagreements, settled_account
+from proving.tango_side import TangoSide
 
 SUMMARIES = "ingest.summary"
 _SIMULATOR = "simulator"
