@@ -144,6 +144,9 @@ class AlertChapter:
         self._clear("pipelineFailed", "buffer/0", "processing block pb-7 was started again")
         if self._state("coolantWarm", "cooling/2") == states.SHLVD:
             self._act("Unshelve", "coolantWarm", "cooling/2", comment="pump has been changed")
+            # Shown as shelved for a moment longer, it would be neither waited for nor acknowledged.
+            shelved = partial(self._state, "coolantWarm", "cooling/2")
+            self._progress.wait_until(lambda: shelved() != states.SHLVD, FLOWS_WITHIN, "the alarm is unshelved")
         over = self._progress.wait_until(lambda: not self._in(states.ACTIVE), _OVER_WITHIN, "the alarms are over")
         for alarm in self._in(states.UNACKNOWLEDGED | _LATCHED):
             command = "Reset" if alarm["state"] in _LATCHED else "Acknowledge"

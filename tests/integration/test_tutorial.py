@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow, pytest.mar
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BUSY = " --no-kills --nodes 2 --rate 200 --seconds 5 --garbage 0 --patience 20 --no-live'"
+BUSY = " --nodes 2 --rate 200 --seconds 5 --garbage 0 --patience 20 --no-live'"
 """What the page says to add on a busy machine, a shorter story, and more patience, as no test judges pace.
 
 Without malformed records, whose alarm would stand for two minutes more.
@@ -191,11 +191,14 @@ def output_of(reader: Reader, block: Block) -> str:
 
 
 def all_is_well(reader: Reader, status: Block) -> None:
-    """Ask until all is well, as the page says."""
+    """Ask until all is well, as the page says; what a busy machine has raised is acknowledged as it says when over."""
 
     def is_well() -> bool:
         shell = reader.shell(status.text)
-        return shell.exit_code() == 0 and shell.text.startswith("OK")
+        code = shell.exit_code()
+        for command in set(re.findall(r"Acknowledge it: (sdp-facade alerts ack \S+[^\s.])", shell.text)):
+            reader.shell(f"{command} --comment seen").exit_code()
+        return code == 0 and shell.text.startswith("OK")
 
     assert wait_until(SystemClock(), is_well, _WELL_WITHIN, 1.0), "all is well"
 
