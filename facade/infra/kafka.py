@@ -286,7 +286,10 @@ def archived_classes(java: str, report: tools.Notify) -> Path | None:
             raise InfraError(f"Java made no archive:\n{tools.tail_of(broker.folder / 'kafka.log')}")
         shutil.rmtree(broker.folder)
 
-    made_of = libraries(report).parent.name + java + tools.run([java, "-version"], what="asking Java for its version")
+    said = tools.run([java, "-version"], what="asking Java for its version").splitlines()
+    # Java says first which options it has picked up from the environment. No archive depends on them.
+    version = "\n".join(line for line in said if not line.startswith("Picked up "))
+    made_of = libraries(report).parent.name + java + version
     try:
         name = f"kafka-classes-{sha256(made_of.encode()).hexdigest()[:12]}"
         return tools.installed_once(name, install, report) / "classes.jsa"

@@ -68,8 +68,8 @@ SERVERS: Final = ("control", "subarray", "alerts", "calibration", "quality", "mi
 _SECRETS: Final = ("tango-db-password", "grafana-password", "taranta-secret")
 _EMPTY: Final = ("sdp-facade.toml", "page-tokens")
 """Of its secrets those that may stay empty."""
-_HEALTHY_WITHIN_S: Final = 150.0
-"""Half of the longest time in which no further service gets healthy [s]."""
+_HEALTHY_WITHIN_S: Final = 300.0
+"""Longest time from the health of one service to that of the next one [s]."""
 _STATE: Final = "{{.State.Status}}, exit code {{.State.ExitCode}}, restarted {{.RestartCount}} times"
 _GIVEN_BY_THE_KERNEL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -138,26 +138,19 @@ class Project:
                 raise InfraError(f"{said}; its log ends:\n{log_of(self.container(service))}")
 
     def await_healthy(self, services: Sequence[str]) -> None:
-        left = dict.fromkeys(services, "not asked")
-        what = f"health of {services[0]}" if len(services) == 1 else f"health of {len(services)} services"
-        while left:
-            # The first time may be over after one round of slow checks, which says nothing of what has just started.
-            waits = (self._progress.wait_until(lambda: self._has_one_more(left), _HEALTHY_WITHIN_S, what) for _ in "12")
-            if all(took is None for took in waits):
-                said = f"{what}: no further one within {2 * _HEALTHY_WITHIN_S:g} s, {len(left)} are missing"
-                ends = (f"{one}: {why}; its log ends:\n{log_of(self.container(one))}" for one, why in left.items())
-                raise InfraError("\n".join([said, *ends]))
+        for one in services:
+            found = [""]
 
-    def _has_one_more(self, left: dict[str, str]) -> bool:
-        """Ask each service that is left, take away those that are healthy, and tell whether there were any."""
-        for one in list(left):
-            del left[one]
-            if not (ailment := self.ailment(one)):
-                return True  # a round asks one after the other, and may take longer than the wait
-            left[one] = ailment  # the last of the next round
-        return False
+            def is_healthy(one: str = one, found: list[str] = found) -> bool:
+                found[0] = self.ailment(one)
+                return not found[0]
+
+            if self._progress.wait_until(is_healthy, _HEALTHY_WITHIN_S, f"health of {one}") is None:
+                said = f"{one}: not healthy within {_HEALTHY_WITHIN_S:g} s: {found[0]}"
+                raise InfraError(f"{said}; its log ends:\n{log_of(self.container(one))}")
 
     def ailment(self, service: str) -> str:
+        """Run the health check of a service; return what is wrong with it, or an empty text."""
         argv = ["podman", "healthcheck", "run", self.container(service)]
         done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
         if done.returncode == 0:

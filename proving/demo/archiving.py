@@ -6,8 +6,8 @@ from typing import Final
 
 from facade.clock import as_time, utc_text
 from facade.errors import BusError
-from proving.demo.account import BalanceLine, disagreeing
 from proving.demo.system import Demo
+from proving.heap_account import BalanceLine
 from proving.recorded_night import RecordedNight
 
 ARCHIVE: Final = "archive"
@@ -31,11 +31,9 @@ class ArchiveScenario:
     def end(self) -> None:
         """Verify the archive, play it again, compare what came of it, and report."""
         report = self._demo.report
-        lines = [*self._verify(), *self._play_again()]
-        report.archive_account = [BalanceLine(ARCHIVE, *line) for line in lines]
-        wrong = disagreeing(ARCHIVE, report.archive_account)
-        report.failures += wrong
-        report.balanced = report.balanced and not wrong
+        lines = [BalanceLine(ARCHIVE, *line) for line in (*self._verify(), *self._play_again())]
+        self._demo.balance(ARCHIVE, lines)
+        report.balanced = report.balanced and all(line.agrees for line in lines)
         self._report()
 
     def _verify(self) -> list[tuple[str, int, int]]:

@@ -1,42 +1,18 @@
-"""The account of a demo's commands and orders: the topics, the devices and the controllers are compared."""
+"""The commands and orders of a demo: what became of each, and their account by that of the fault runs."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from facade.bus.port import Record
 from facade.clock import as_seconds
-from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
-from facade.flows.commands.outcomes import ACCEPTED, BY_FACADE, COMPLETED, FINAL, UNDELIVERED
+from facade.flows.commands.outcomes import ACCEPTED, COMPLETED, FINAL
 from facade.flows.commands.past import CommandFamily, One
-from proving.demo.account import BalanceLine
-from proving.demo.plan import OBSERVATION, Given
-
-
-class HistoryEntry(msgspec.Struct, frozen=True):
-    """As much of an entry of GetCommandHistory as is compared."""
-
-    id: str
-    status: str
-
-
-class CommandsFound(msgspec.Struct, frozen=True, kw_only=True):
-    """What everyone says."""
-
-    given: Sequence[Given]
-    """What TM gave, in the order of its calls."""
-    commands: Sequence[CommandMessage]
-    """The topic, in its order for each device."""
-    acks: Sequence[AckMessage]
-    """The topic, in its order for each device."""
-    histories: Mapping[str, Sequence[HistoryEntry]]
-    """GetCommandHistory by device."""
-    executions: Sequence[ExecutionLine]
-    """The controllers' report."""
-    last: Mapping[str, str] = {}
-    """The command that TM gives each device in the end, where it is not that of a whole observation."""
+from proving.command_account import CallLine, FoundCommands, account
+from proving.demo.plan import Given
+from proving.heap_account import BalanceLine
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,125 +40,105 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     """What TM saw of obsState from the call until the next one."""
 
 
-def timeline(found: CommandsFound) -> list[CommandLine]:
-    """Return what became of each command, in the order of the calls."""
-    acks = _by_id(found.acks)
+def timeline(given: Iterable[Given], found: FoundCommands) -> list[CommandLine]:
+    """Return what became of each command of TM, in the order of the calls."""
+    acks = defaultdict[str, list[AckMessage]](list)
+    for ack in found.acks:
+        acks[ack.id].append(ack)
     issued = {command.id: command.issued for command in found.commands}
     executions = Counter(line.id for line in found.executions)
     lines = []
-    for given in sorted(found.given, key=lambda one: one.called):
-        final = next((ack for ack in acks[given.id] if ack.status in FINAL), None)
-        accepted = next((ack for ack in acks[given.id] if ack.status == ACCEPTED), None)
-        refused = given.refusals[-1] if given.refusals and not given.id else ""
+    for one in sorted(given, key=lambda one: one.called):
+        final = next((ack for ack in acks[one.id] if ack.status in FINAL), None)
+        accepted = next((ack for ack in acks[one.id] if ack.status == ACCEPTED), None)
+        refused = one.refusals[-1] if one.refusals and not one.id else ""
         lines.append(
             CommandLine(
-                device=given.device,
-                name=given.name,
-                id=given.id,
-                called=given.called,
-                calls=given.calls,
-                durable=given.took,
-                begun=as_seconds(accepted.time - issued[given.id]) if accepted and given.id in issued else None,
-                executions=executions[given.id],
+                device=one.device,
+                name=one.name,
+                id=one.id,
+                called=one.called,
+                calls=one.calls,
+                durable=one.took,
+                begun=as_seconds(accepted.time - issued[one.id]) if accepted and one.id in issued else None,
+                executions=executions[one.id],
                 outcome=final.status if final else "",
                 ended=as_seconds(final.time) if final else None,
                 text=final.text if final else refused,
-                path=tuple(given.path),
+                path=tuple(one.path),
             )
         )
     return lines
 
 
-def compare_commands(found: CommandsFound) -> list[BalanceLine]:
+def calls(given: Iterable[Given]) -> list[CallLine]:
+    """Return the commands of TM as the account of the fault runs has them."""
     return [
-        BalanceLine(device, what, expected, abs(expected - len(wrong)))
-        for device in sorted(found.histories)
-        for what, expected, wrong in _checks(DeviceCommands(found, device))
+        CallLine(
+            device=one.device,
+            command=one.name,
+            called=one.called,
+            seconds=one.took or 0.0,
+            answer="given" if one.id else "refused",
+            id=one.id,
+            text="" if one.id else "; ".join(one.refusals[-1:]),
+            transaction_id=one.transaction_id,
+        )
+        for one in given
     ]
 
 
-def _checks(one: "DeviceCommands") -> list[tuple[str, int, Set[str]]]:
-    """Return each figure of a device: its name, its expected value, and the commands with which it is wrong."""
-    count = len(one.given)
-    return [
-        ("given by TM, on the topic commands", count, one.given - one.written),
-        ("on the topic commands, not given by TM", 0, one.written - one.given),
-        ("with exactly one outcome on command-acks", count, {id for id in one.given if len(one.outcomes[id]) != 1}),
-        ("the same outcome in GetCommandHistory", count, one.reported_differently(one.given)),
-        ("in GetCommandHistory, not given by TM", 0, one.told.keys() - one.given),
-        ("COMPLETED, but never begun", 0, one.completed() - one.begun.keys()),
-        ("not repeatable, and begun twice", 0, one.begun_twice()),
-        ("begun after not_after", 0, one.begun_late()),
-    ]
+def _ordered(order: CommandMessage) -> CallLine:
+    """Return an order as a call of its controller."""
+    called = order.issued / 1e6
+    return CallLine(device=order.device, command=order.command, called=called, seconds=0.0, answer="given", id=order.id)
 
 
-def wrong_commands(found: CommandsFound) -> list[str]:
-    """Name each command with which something is wrong; empty when all is well."""
-    failures = [f"{g.device}: {g.name}: was refused: {g.refusals[-1]}" for g in found.given if not g.id]
-    for device in sorted(found.histories):
-        one = DeviceCommands(found, device)
-        last = next((given for given in reversed(found.given) if given.device == device), None)
-        end = found.last.get(device, OBSERVATION[-1].command)
+def unfinished(given: Sequence[Given], ends: Mapping[str, str]) -> list[str]:
+    """Return the devices whose observation has not come to its end; `ends` has the last command of each."""
+    wrong = []
+    for device, end in sorted(ends.items()):
+        last = next((one for one in reversed(given) if one.device == device), None)
         if last is None or last.name != end or last.reached is None:
-            failures.append(f"{device}: expected the observation to get to its end, got to {last and last.name}")
-        for what, expected, wrong in _checks(one):
-            failures += [
-                f"{device}: {id}: {'not ' if expected else ''}{what}; command-acks: {', '.join(one.outcomes[id])};"
-                f" GetCommandHistory: {one.told.get(id, 'nothing')}"
-                for id in sorted(wrong)
-            ]
-    return failures
+            wrong.append(f"{device}: expected the observation to get to its end, got to {last and last.name}")
+    return wrong
 
 
-class DeviceCommands:
-    """What everyone says of the commands of one device, by id."""
-
-    def __init__(self, found: CommandsFound, device: str) -> None:
-        self.given = {given.id for given in found.given if given.device == device and given.id}
-        mine = [command for command in found.commands if command.device == device]
-        self.written = {command.id for command in mine if not command.parent}
-        self.orders = {command.id for command in mine if command.parent}
-        """Given by a controller, and not by TM."""
-        self.tells = device in found.histories
-        """Whether it is a Tango device, which tells what became of its commands."""
-        told = {told.id: told.status for told in found.histories.get(device, ())}
-        # A call that was refused as undelivered gave TM no id. If its command is on the topic, it counts.
-        refused = {id for id, status in told.items() if status == UNDELIVERED} - self.given - self.written
-        self.told = {id: status for id, status in told.items() if id not in self.orders | refused}
-        self._told = told
-        self.outcomes: dict[str, list[str]] = defaultdict(list)
-        """Different ones, the first first: a controller may repeat an outcome, but not change it."""
-        for ack in found.acks:
-            if ack.device == device and ack.status in FINAL and ack.status not in self.outcomes[ack.id]:
-                self.outcomes[ack.id].append(ack.status)
-        for said in self.outcomes.values():
-            # What a controller says behind the deadline, as it was killed for example, is late and changes nothing.
-            if len(said) == 2 and said[0] in BY_FACADE and said[1] not in BY_FACADE:
-                said.pop()
-        self._executions = [line for line in found.executions if line.device == device]
-        self.begun = Counter(line.id for line in self._executions)
-
-    def reported_differently(self, ids: Iterable[str]) -> set[str]:
-        """Return those of some commands whose first outcome the device does not show."""
-        return {id for id in ids if self._told.get(id) not in self.outcomes[id][:1]}
-
-    def completed(self) -> set[str]:
-        """Return the commands that are said to have been done."""
-        return {id for id, outcomes in self.outcomes.items() if outcomes[:1] == [COMPLETED]}
-
-    def begun_twice(self) -> set[str]:
-        """Return the commands that must not be repeated, and were."""
-        return {line.id for line in self._executions if not line.repeatable and self.begun[line.id] > 1}
-
-    def begun_late(self) -> set[str]:
-        return {line.id for line in self._executions if line.begun_at > line.not_after and not line.again}
+def balance(found: FoundCommands, *, orders: bool) -> tuple[list[BalanceLine], list[str]]:
+    """Return the account of TM's commands by device, or that of orders by the kind of device, and all that is wrong."""
+    lines: list[BalanceLine] = []
+    wrong: list[str] = []
+    named = [one.device for one in found.commands if bool(one.parent) == orders]
+    parts = defaultdict[str, set[str]](set)
+    for device in named if orders else (*named, *(one.device for one in found.calls)):
+        parts[device.split("/")[1] if orders else device].add(device)
+    for where, devices in sorted(parts.items()):
+        part = _part(found, devices, orders=orders)
+        made = account(part)
+        sent = made.tallies["commands"].sent
+        on_bus = len({command.id for command in part.commands})
+        lines += [
+            BalanceLine(where, "given, on the topic commands", sent, on_bus),
+            BalanceLine(where, "with an outcome on command-acks", sent, made.tallies["commands"].found),
+            BalanceLine(where, "lost, doubled, late, or told differently", 0, len(made.wrong)),
+        ]
+        wrong += [f"{where}: {text}" for text in made.wrong]
+        wrong += [f"{where}: {one.command}: was refused: {one.text}" for one in part.calls if one.answer == "refused"]
+    return lines, wrong
 
 
-def _by_id(acks: Iterable[AckMessage]) -> dict[str, list[AckMessage]]:
-    found: dict[str, list[AckMessage]] = defaultdict(list)
-    for ack in acks:
-        found[ack.id].append(ack)
-    return found
+def _part(found: FoundCommands, devices: set[str], *, orders: bool) -> FoundCommands:
+    """Return what is about TM's commands, or about orders, of some devices."""
+    commands = [one for one in found.commands if one.device in devices and bool(one.parent) == orders]
+    ids = {one.id for one in commands}
+    other = {one.id for one in found.commands} - ids
+    return FoundCommands(
+        calls=[*map(_ordered, commands)] if orders else [one for one in found.calls if one.device in devices],
+        commands=commands,
+        acks=[one for one in found.acks if one.device in devices and one.id not in other],
+        shown={id: status for id, status in found.shown.items() if id not in other},
+        executions=[one for one in found.executions if one.device in devices and one.id not in other],
+    )
 
 
 DOWN = {"Configure": ("Prepare", "Load")}
@@ -225,38 +181,18 @@ def order_lines(commands: Iterable[One]) -> list[OrderLine]:
     return [line for one in commands if one.orders for line in _lines(one, 0)]
 
 
-def compare_orders(commands: Sequence[One], devices: Mapping[str, DeviceCommands], subarrays: int) -> list[BalanceLine]:
-    """Return every figure of the account, by the kind of device.
-
-    Parameters
-    ----------
-    commands
-        TM's, with the orders below them.
-    devices
-        What everyone says of the commands of each device.
-    """
-    all_ = {one.id: one for command in commands for one in (command, *_below(command))}
-    figures: Counter[tuple[str, str]] = Counter()
-    expected: Counter[tuple[str, str]] = Counter()
-    for device, said in devices.items():
-        if not said.orders:
-            continue
-        count, kind = len(said.orders), device.split("/")[1]
-        found = {
-            "below a command of TM": (count, len(said.orders & all_.keys())),
-            "with exactly one outcome": (count, sum(len(said.outcomes[id]) == 1 for id in said.orders)),
-            "COMPLETED, but never begun": (0, len((said.completed() & said.orders) - said.begun.keys())),
-            "begun after not_after": (0, len(said.begun_late() & said.orders)),
-            "with more time than what they are for": (0, _too_long(all_, said.orders)),
-        }
-        if said.tells:
-            same = count - len(said.reported_differently(said.orders))
-            found["the same outcome in GetCommandHistory"] = (count, same)
-        for what, (wanted, got) in found.items():
-            expected[kind, what] += wanted
-            figures[kind, what] += got
-    lines = [BalanceLine(kind, what, wanted, figures[kind, what]) for (kind, what), wanted in expected.items()]
-    return [*_followed(commands, subarrays), *lines]
+def compare_orders(
+    commands: Sequence[One], found: FoundCommands, subarrays: int
+) -> tuple[list[BalanceLine], list[str]]:
+    """Return the account of the orders below TM's commands, and all that is wrong with them."""
+    below = {one.id: one for command in commands for one in (command, *_below(command))}
+    orders = {one.id for one in found.commands if one.parent}
+    lines, wrong = balance(found, orders=True)
+    further = [
+        BalanceLine("orders", "below a command of TM", len(orders), len(orders & below.keys())),
+        BalanceLine("orders", "with more time than what they are for", 0, _too_long(below, orders)),
+    ]
+    return [*_followed(commands, subarrays), *further, *lines], wrong
 
 
 def _followed(commands: Sequence[One], subarrays: int) -> Iterator[BalanceLine]:

@@ -17,16 +17,8 @@ WORKER_RECOVERY: Final = 15.0
 """The same for an aggregate worker [s]."""
 CONTROLLER_RECOVERY: Final = 15.0
 """Longest time from the new start of a killed controller until the command that it was executing has an outcome [s]."""
-WORKER_SETTLES: Final = 6.0
-"""So long after a restart of a worker events come late: a held-up window is made up for in steps of
-the ICD's shortest gap, a fifth of a second each [s]."""
-SERVER_SETTLES: Final = 11.0
-"""So long after a restart of a server the client library may connect again and read, once more, what it has:
-it looks for a heartbeat each ten seconds [s]."""
 INVALID_SLACK: Final = 1.0
 """Silent attributes are ATTR_INVALID so long after the ICD's staleness limit at the latest [s]."""
-DRAINS_WITHIN: Final = 60.0
-"""Longest time for everything sent to be accounted for [s]."""
 FLOWS_WITHIN: Final = 30.0
 """Longest time from the start until all nodes show a value [s]."""
 OBSERVED_WITHIN: Final = 90.0

@@ -4,20 +4,19 @@ import math
 import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from clients.timing import Bunch
 from facade.console import Console, table
 from facade.flows.telemetry.simulator.ingest import HeapReport
-from proving.demo.account import NODE_TOTALS, BalanceLine
 from proving.demo.command_account import CommandLine, OrderLine
 from proving.demo.options import BASELINE, CONTROLLER_RECOVERY, SERVER_RECOVERY, WORKER_RECOVERY
-from proving.demo.timing import EventRates, Interval, Spread, longest_delay
+from proving.demo.timing import Spread
+from proving.heap_account import NODE_TOTALS, BalanceLine
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -65,15 +64,13 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """How many times as long the limits of time are, as was asked for."""
     slowness: float = 1.0
     """How many times as long as on the machine for which the limits of time were set; never less than 1."""
-    restarts: list[Interval] = []
-    """From each kill until all was back and quiet [Unix s]."""
     kills: list[Kill] = []
     experiments: list[Kill] = []
     """What ended or stood still while the demo stayed, by a person's hand: no failure."""
     first_values_after: float | None = None
     """From the start of the simulator until all nodes showed a value [s]."""
-    worker_recovery: float | None = None
-    server_recovery: float | None = None
+    recoveries: dict[str, float] = {}
+    """From the new start of a killed process until clients saw its output again, by the key of `FAULTS` [s]."""
     drained_after: float | None = None
     """From the last record sent until all were accounted for [s]."""
     invalid_after: float | None = None
@@ -82,30 +79,16 @@ class DemoReport(msgspec.Struct, kw_only=True):
     """From a heap to the event whose value contains it."""
     window_latency: Spread | None = None
     """From the end of a window to its event."""
-    window_latency_undisturbed: Spread | None = None
-    """The same, outside of restarts."""
-    pace: EventRates | None = None
     account: list[BalanceLine] = []
-    subarray_recovery: float | None = None
-    controller_recovery: float | None = None
+    """Of the notifications."""
+    accounts: dict[str, list[BalanceLine]] = {}
+    """Of all else, by the name of `ACCOUNTS`."""
     commands: list[CommandLine] = []
     """Each command of the observation, in the order of the calls."""
-    command_account: list[BalanceLine] = []
     orders: list[OrderLine] = []
     """What controllers ordered each other to do, below the commands that it was for."""
-    order_account: list[BalanceLine] = []
-    alerts_recovery: float | None = None
     alerts: list[AlertLine] = []
     """Each alert and action that a client was given, in the order of their numbers."""
-    alert_account: list[BalanceLine] = []
-    tables_recovery: float | None = None
-    table_account: list[BalanceLine] = []
-    logs_recovery: float | None = None
-    mirror_recovery: float | None = None
-    log_account: list[BalanceLine] = []
-    mirror_account: list[BalanceLine] = []
-    block_account: list[BalanceLine] = []
-    archive_account: list[BalanceLine] = []
     sent: HeapReport | None = None
     """The simulator's own report."""
     late: int = 0
@@ -117,17 +100,40 @@ class DemoReport(msgspec.Struct, kw_only=True):
         return 0 if self.sent is None else max(self.late - self.sent.expected.late, 0)
 
 
-RECOVERIES: Final[Mapping[str, tuple[str, float]]] = {
-    "worker_recovery": ("worker killed and started again: all data flow", WORKER_RECOVERY),
-    "server_recovery": ("device server killed and started again: values back", SERVER_RECOVERY),
-    "subarray_recovery": ("subarrays' server killed and started again: state back", SERVER_RECOVERY),
-    "controller_recovery": ("controller killed and started again: outcome", CONTROLLER_RECOVERY),
-    "alerts_recovery": ("alerts' server killed and started again: alarms back", SERVER_RECOVERY),
-    "tables_recovery": ("tables' worker killed and started again: next solution", math.inf),
-    "logs_recovery": ("logs' worker killed and started again: further records", WORKER_RECOVERY),
-    "mirror_recovery": ("mirror killed and started again: receptors mirrored", SERVER_RECOVERY),
+class InjectedFault(NamedTuple):
+    """A process that the story kills and starts again."""
+
+    process: str
+    """In the words of the report."""
+    seen: str
+    """What clients see when it is back, in the words of the report."""
+    within: float
+    """Longest time from its new start until then [s]."""
+    sentence: str
+    """The same in the words of the story."""
+
+
+FAULTS: Final[Mapping[str, InjectedFault]] = {
+    "worker": InjectedFault("worker", "all data flow", WORKER_RECOVERY, "all nodes show data from after that"),
+    "server": InjectedFault("device server", "values back", SERVER_RECOVERY, "totals and a new window are back"),
+    "subarrays": InjectedFault("subarrays' server", "state back", SERVER_RECOVERY, "their state and commands are back"),
+    "controller": InjectedFault("controller", "outcome", CONTROLLER_RECOVERY, "the command has its outcome"),
+    "alerts": InjectedFault("alerts' server", "alarms back", SERVER_RECOVERY, "the alarms, and the new one, are back"),
+    "tables": InjectedFault("tables' worker", "next solution", math.inf, "the next solution is shown"),
+    "logs": InjectedFault("logs' worker", "further records", WORKER_RECOVERY, "further records are counted"),
+    "mirror": InjectedFault("mirror", "receptors mirrored", SERVER_RECOVERY, "the receptors are mirrored again"),
 }
-"""From the new start of a killed process until clients see its output again: the name, and the longest time [s]."""
+ACCOUNTS: Final[Mapping[str, str]] = {
+    "commands": "every command",
+    "orders": "every order",
+    "alerts": "every alert",
+    "tables": "every table",
+    "blocks": "every processing block",
+    "mirror": "every value of the telescope",
+    "logs": "every log and metric",
+    "archive": "the archive",
+}
+"""Accounts of a demo, and what each is of, in the order in which they are printed."""
 _MOST_NODES, _NODE = 20, "node "
 _TOO_LATE = re.compile(r"expected\b.*\bwithin ")
 """In a failure: a limit of time was passed."""
@@ -202,7 +208,7 @@ def print_commands(console: Console, report: DemoReport) -> None:
     headings = ("at s", "device", "command", "durable ms", "begun ms", "outcome", "obsState by its events")
     cells: Rows = [(f"{time - report.began:.1f}", *cells) for time, cells in sorted(rows, key=lambda row: row[0])]
     _print_table(console, "THE COMMANDS", headings, cells, folded=headings[5:])
-    print_accounts(console, report.command_account, "every command")
+    print_accounts(console, report, "commands")
 
 
 def print_orders(console: Console, report: DemoReport) -> None:
@@ -220,7 +226,7 @@ def print_orders(console: Console, report: DemoReport) -> None:
     ]
     title = "THE ORDERS, below the commands that they were for"
     _print_table(console, title, ("at s", "command or order", "took s", "outcome"), rows, folded=("outcome",))
-    print_accounts(console, report.order_account, "every order")
+    print_accounts(console, report, "orders")
 
 
 def print_alerts(console: Console, report: DemoReport) -> None:
@@ -236,12 +242,16 @@ def print_alerts(console: Console, report: DemoReport) -> None:
         rows,
         folded=("text",),
     )
-    print_accounts(console, report.alert_account, "every alert")
+    print_accounts(console, report, "alerts")
 
 
-def print_accounts(console: Console, lines: Sequence[BalanceLine], of: str) -> None:
-    if not lines:
-        return
+def print_accounts(console: Console, report: DemoReport, *names: str) -> None:
+    for name in names:
+        if lines := report.accounts.get(name):
+            _print_account(console, lines, ACCOUNTS[name])
+
+
+def _print_account(console: Console, lines: Sequence[BalanceLine], of: str) -> None:
     devices = list(dict.fromkeys(line.where for line in lines))
     rows: list[Sequence[str | Text]] = []
     for what in dict.fromkeys(line.what for line in lines):
@@ -341,35 +351,19 @@ def _in_one_line(report: DemoReport) -> str:
 def _figures(report: DemoReport) -> list[tuple[str, str]]:
     figures = [
         ("first values of all nodes after", _seconds(report.first_values_after)),
-        *((f"{what} after", _seconds(getattr(report, name))) for name, (what, _) in RECOVERIES.items()),
+        *(
+            (f"{one.process} killed and started again: {one.seen} after", _seconds(report.recoveries.get(name)))
+            for name, one in FAULTS.items()
+        ),
         ("last record sent: all accounted for after", _seconds(report.drained_after)),
         ("last record sent: windowed attributes ATTR_INVALID after", _seconds(report.invalid_after)),
         ("heap to the event that shows it (windows of 1 s)", _spread(report.notification_latency)),
         ("end of the window to its event", _spread(report.window_latency)),
-        ("the same, away from restarts", _spread(report.window_latency_undisturbed)),
     ]
     if report.baselines:
         took = ", ".join(map(_seconds, report.baselines))
         figures.append(("baseline: a bare device server answers after", f"{took} (limits: for {BASELINE:g} s)"))
-    if (pace := report.pace) is not None:
-        late = longest_delay(pace, report.window_latency_undisturbed, max(report.patience, report.slowness))
-        figures += [
-            ("events received", f"{pace.events:,}, of {pace.attributes:,} attributes"),
-            (
-                "most events of one attribute",
-                f"{pace.busiest_rate:.2f}/s ({pace.busiest}; the ICD allows {pace.busiest_limit:g}/s)",
-            ),
-            (
-                "closest events of one attribute",
-                f"{pace.bunch} ({pace.closest}; the ICD has {pace.bunch.shortest:g} s between two, and one of them may"
-                f" have come {late:.2f} s late: {_pace(pace.bunch, late)})",
-            ),
-        ]
     return figures
-
-
-def _pace(bunch: Bunch, late: float) -> str:
-    return "too close, a failure" if bunch.is_too_close(late / bunch.shortest) else "kept"
 
 
 def _seconds(value: float | None) -> str:

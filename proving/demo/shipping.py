@@ -24,10 +24,10 @@ from facade.infra.tools import Notify
 from facade.resources import resource
 from facade.runtime.log_export import NAMESPACE
 from proving.debian import SHIPPERS, unpacked_packages
-from proving.demo.account import BalanceLine, disagreeing
-from proving.demo.options import DRAINS_WITHIN, FLOWS_WITHIN
+from proving.demo.options import FLOWS_WITHIN
 from proving.demo.system import LOG_WORKER, Demo, controller_components
 from proving.deployment import Deployment
+from proving.heap_account import DRAINS_WITHIN, BalanceLine
 
 RSYSLOG, COLLECTD = "rsyslog", "collectd"
 _ROLE = "shipper"
@@ -197,7 +197,7 @@ def _own_components(demo: Demo) -> set[str]:
     return {*servers, *(controller_components(demo.options) if demo.options.controller else ())}
 
 
-class LogScenario:
+class LogChapter:
     """Writes a log that rsyslog ships, kills the worker that counts it, and compares SdpLogs with the topics."""
 
     def __init__(self, demo: Demo) -> None:
@@ -232,13 +232,9 @@ class LogScenario:
 
     def kill(self) -> None:
         before = self._shown("records")
-        self._demo.report.logs_recovery = took = self._demo.restart(
-            LOG_WORKER,
-            f"{LOG_WORKER}, which counts logs",
-            lambda *_: self._shown("records") > before,
-            "further records",
+        self._demo.crash(
+            "logs", LOG_WORKER, f"{LOG_WORKER}, which counts logs", lambda *_: self._shown("records") > before
         )
-        self._progress.step(f"further records are counted {took:.2f} s after the worker's new start")
 
     def account(self) -> None:
         report = self._demo.report
@@ -255,8 +251,7 @@ class LogScenario:
             self._demo.processes.stop(name)
         # Our own processes go on, and may log at any time: at some moment all figures are those of the topic.
         self._progress.wait_until(self._agree, DRAINS_WITHIN, "SdpLogs shows what is on the topics")
-        report.log_account = self._lines
-        report.failures += disagreeing("logs", report.log_account)
+        self._demo.balance("logs", self._lines)
         if not any(line.what == "metricsConsumed" and line.expected for line in self._lines):
             report.failures.append("logs: expected metrics of collectd, got none")
 

@@ -15,7 +15,6 @@ from facade.config import FILE_VARIABLE
 from facade.errors import InfraError
 from facade.infra.ports import choose_port
 from facade.infra.processes import GRACE, Process, ProcessRecord
-from proving.demo.options import SERVER_SETTLES, WORKER_SETTLES
 from proving.demo.report import Kill
 from proving.demo.services import adopt, alive, are_ours
 from proving.demo.system import INSPECTOR, SIMULATOR, Demo
@@ -66,8 +65,6 @@ class Playground:
         self._frozen: set[str] = set()
         self._services = alive(demo.options)
         self._gone: dict[str, _Missing] = {}
-        self._began: float | None = None
-        """When the first experiment was seen [Unix s]."""
 
     def look(self) -> None:
         now = self._demo.clock.monotonic()
@@ -110,9 +107,6 @@ class Playground:
         for name in sorted(self._missing - {SIMULATOR}):
             self._processes.start_again(name)
             self._progress.step(f"for the account {name} is started again")
-        if self._began is not None:
-            settled = max(SERVER_SETTLES, WORKER_SETTLES) * self._progress.patience
-            self._demo.report.restarts.append((self._began, self._demo.clock.now() + settled))
 
     def stop_theirs(self) -> None:
         """End what a person has started in the place of what had ended: it belongs to this demo alone."""
@@ -170,9 +164,7 @@ class Playground:
         return None
 
     def _note(self, what: str) -> None:
-        now = self._demo.clock.now()
-        self._began = now if self._began is None else self._began
-        self._demo.report.experiments.append(Kill(now, what))
+        self._demo.report.experiments.append(Kill(self._demo.clock.now(), what))
 
     def _print(self, lines: str) -> None:
         indented = "\n".join(f"    {line}" for line in lines.splitlines())

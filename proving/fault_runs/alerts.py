@@ -30,18 +30,8 @@ from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, ActionKind, Al
 from facade.infra.processes import Process
 from facade.severities import Severity
 from proving import gauges
-from proving.fault_runs.frame import (
-    BROKER,
-    READY_WITHIN,
-    SERVER,
-    Balance,
-    FaultRun,
-    Gaps,
-    Silence,
-    Size,
-    Tally,
-    process_name,
-)
+from proving.balance import Balance, Gaps, Silence, Tally
+from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, FaultRun, Size, process_name
 from proving.roles import RoleContext
 
 LATCHING = {

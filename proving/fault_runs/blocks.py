@@ -23,7 +23,8 @@ from facade.errors import BusError
 from facade.flows.blocks.source import BLOCKS, BlockSource, read_block
 from facade.infra.processes import Process
 from facade.messages import ProcessingBlock
-from proving.fault_runs.frame import BROKER, READY_WITHIN, Balance, FaultRun, Size, process_name
+from proving.balance import Balance
+from proving.fault_runs.frame import BROKER, READY_WITHIN, FaultRun, Size, process_name
 from proving.roles import RoleContext
 
 STATES = ("STARTING", "WAITING", "RUNNING", "FINISHED", "FAILED")

@@ -7,17 +7,15 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import tango
 
 from facade.clock import Clock
 from facade.flows.commands.outcomes import FINAL
+from proving.command_account import Answer, CallLine, SeenLine
 from proving.roles import RoleContext
-
-Answer = Literal["given", "refused", "not sent", "unknown", "no answer"]
-NOT_GIVEN: tuple[Answer, ...] = ("unknown", "no answer", "refused", "not sent")
 
 CHOICES: dict[str, dict[str, int]] = {
     "OFF": {"On": 1},
@@ -52,43 +50,6 @@ _AGAIN = 0.3
 """Longest time until TM looks again after a refusal [s]: another client was quicker."""
 _ID = re.compile(r"GetCommand\('([^']+)'\)|command (\S+) of this transaction_id never")
 """An id in the text of an error."""
-
-
-class CallLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One call of a command."""
-
-    client: int = 0
-    device: str
-    command: str
-    scan: int = 0
-    """scan_id of a Scan."""
-    called: float
-    """[Unix s]."""
-    seconds: float
-    """Until there was an answer, or an error instead."""
-    answer: Answer
-    id: str = ""
-    """Where the answer, or the error, has one."""
-    text: str = ""
-    """The error."""
-    transaction_id: str = ""
-    """Of the argument, if it has one."""
-    again: bool = False
-    """Whether the call repeats one whose answer was lost or unknown, with the same transaction_id."""
-
-
-class SeenLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One value that a client read."""
-
-    client: int
-    device: str
-    called: float
-    """[Unix s]."""
-    seconds: float
-    """Until there was an answer."""
-    what: str
-    """An attribute, or the id of a command, whose status was asked for."""
-    value: str
 
 
 JournalLine = TypeVar("JournalLine", CallLine, SeenLine)

@@ -53,10 +53,12 @@ from facade.infra import local
 from facade.infra.local import BROKERS
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
+from proving.balance import Balance, Silence
+from proving.command_account import Answer, CallLine
 from proving.fault_runs.alerts import AlertFaultRun
-from proving.fault_runs.callers import Answer, CallLine, answer_of, read_calls
+from proving.fault_runs.callers import answer_of, read_calls
 from proving.fault_runs.commands import CommandFaultRun
-from proving.fault_runs.frame import READY_WITHIN, Balance, FaultRun, Silence, Size
+from proving.fault_runs.frame import READY_WITHIN, FaultRun, Size
 from proving.fault_runs.heaps import HeapFaultRun
 from proving.fault_runs.tables import TableFaultRun
 from proving.testbed import Testbed

@@ -9,9 +9,8 @@ import math
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,18 +20,18 @@ import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from rich.markup import escape
-from rich.table import Table
 
 from facade.bus.kafka.admin import ask_coordinator
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.port import Reader
-from facade.clock import Clock, SystemClock
+from facade.clock import SystemClock
 from facade.console import OUT, table
 from facade.errors import BusError, ConfigError
 from facade.flows.telemetry.plan import windowed
 from facade.infra.processes import Process
 from facade.manifest import manifests
 from facade.runtime.stopping import terminable
+from proving.balance import Balance, longest
 from proving.deployment import Deployment
 from proving.fault_runs import evidence
 from proving.fault_runs.history import build_judge
@@ -51,8 +50,6 @@ _RESET_WITHIN, _COORDINATOR_WITHIN = 180.0, 60.0
 _FURTHEST = 1_000
 """A group of few records is set to offsets up to this one, beyond their end."""
 _LOOK = 0.02
-_LONG = 1.0
-"""A silence from this length on is kept [s]."""
 _PROGRESS = 5.0
 _MOST_SHOWN = 20
 
@@ -83,65 +80,6 @@ class Size(NamedTuple):
     amount: int
     kills: int
     """Of each part."""
-
-
-class Silence(NamedTuple):
-    """A time without a record."""
-
-    began: float
-    """[Unix s]."""
-    seconds: float
-
-
-class Gaps:
-    """The times in which a stream was silent."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heard = 0.0
-        self.found: list[Silence] = []
-        """Those of a second or more, and each that was the longest until then."""
-
-    @property
-    def longest(self) -> float:
-        return longest(self.found)
-
-    def hear(self) -> None:
-        if self._heard:
-            gap = Silence(self._heard, self._clock.now() - self._heard)
-            if gap.seconds >= _LONG or gap.seconds > self.longest:
-                self.found.append(gap)
-        self.wait_anew()
-
-    def wait_anew(self) -> None:
-        """Begin the next silence now: the time before does not count."""
-        self._heard = self._clock.now()
-
-
-def longest(gaps: Iterable[Silence]) -> float:
-    return max((gap.seconds for gap in gaps), default=0.0)
-
-
-class Tally(NamedTuple):
-    """Records of one flow, in figures that all flows have."""
-
-    sent: int
-    found: int
-    lost: int
-    doubled: int
-    gaps: Sequence[Silence]
-
-
-@dataclass(slots=True)
-class Balance:
-    """Figures of a run, and every difference between expected and observed."""
-
-    rows: list[tuple[str, int | str]] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    tallies: dict[str, Tally] = field(default_factory=dict)
-    """By flow."""
-    tables: list[Table] = field(default_factory=list)
-    """Further ones that are printed."""
 
 
 class FaultRun:

@@ -12,8 +12,9 @@ import tango
 
 from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.bus.kafka.bus import KafkaBus
+from proving.balance import Balance
 from proving.bench.raw import RawSender
-from proving.fault_runs.frame import FURTHER_WORKERS, Balance, FaultRun, Size
+from proving.fault_runs.frame import FURTHER_WORKERS, FaultRun, Size
 from proving.fault_runs.fuzz_records import GOOD_GROUP, MARK, SHARES, numbered
 from proving.gauges import memory_of_all
 

@@ -13,22 +13,11 @@ from clients.terminal import BUS, MASTER, NODE
 from facade.bus.offsets import ACCOUNTS, POSITIONS
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.infra.processes import Process
-from proving.demo.account import STREAMS, disagreements
-from proving.demo.scenario import settled_account
-from proving.demo.system import TangoSide
+from proving.balance import Balance, Gaps, Tally
 from proving.fault_runs import evidence
-from proving.fault_runs.frame import (
-    BROKER,
-    READY_WITHIN,
-    RESET,
-    SERVER,
-    Balance,
-    FaultRun,
-    Gaps,
-    Size,
-    Tally,
-    process_name,
-)
+from proving.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
+from proving.heap_account import STREAMS, disagreements, settled_account
+from proving.tango_side import TangoSide
 
 HEAPS, SUMMARIES = "ingest.heaps", "ingest.summary"
 _SIMULATOR = "simulator"

@@ -10,19 +10,16 @@ import re
 import shutil
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from facade.clock import as_seconds
-from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
 from facade.flows.commands.messages import AckMessage, CommandMessage, issued
 from facade.flows.commands.outcomes import FINAL, REJECTED, UNDELIVERED
-from proving.fault_runs.callers import CallLine, SeenLine
+from proving.command_account import CallLine, FoundCommands, SeenLine, first_outcomes
 
 _SOURCE = Path(__file__).parent / "porcupine"
 _WITHIN = 600.0
@@ -86,49 +83,6 @@ def _run(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedPro
         return subprocess.run(words, cwd=cwd, text=True, capture_output=True, check=False, timeout=_WITHIN)
     except subprocess.TimeoutExpired as error:
         raise InfraError(f"the judge of histories takes too long: {error}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundCommands:
-    """Expected and observed."""
-
-    calls: Sequence[CallLine]
-    commands: Sequence[CommandMessage]
-    """The topic, in its order for each device."""
-    acks: Sequence[AckMessage]
-    """The topic, in its order for each device."""
-    shown: Mapping[str, str]
-    """Status by id, from GetCommandHistory of all devices."""
-    executions: Sequence[ExecutionLine]
-    """The controller's report."""
-    seen: Sequence[SeenLine] = ()
-    """What clients have read."""
-
-
-def late_commands(acks: Iterable[AckMessage], written: Container[str]) -> set[str]:
-    """Return the ids of commands that were given up, and whose records came to the bus later.
-
-    A device server gives a command up when it is too late to begin it, and its record is not on the bus. That outcome
-    holds as any other does.
-    """
-    return {ack.id for ack in acks if ack.status == UNDELIVERED and ack.id in written}
-
-
-def first_outcomes(acks: Sequence[AckMessage]) -> dict[str, str]:
-    """Return the first final acknowledgement by id, judged without the tracker's code."""
-    outcomes: dict[str, str] = {}
-    begun: set[str] = set()
-    at_work: set[str] = set()
-    for ack in acks:
-        if ack.status not in FINAL:
-            begun.add(ack.id)
-            if ack.status == "IN_PROGRESS" and ack.id not in outcomes:
-                at_work.add(ack.id)
-        elif not (ack.id in at_work and ack.status == "REJECTED") and not (
-            ack.id in begun and ack.status == UNDELIVERED
-        ):
-            outcomes.setdefault(ack.id, ack.status)
-    return outcomes
 
 
 def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:

@@ -16,7 +16,8 @@ from facade.bus.port import BusHealth
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
-from proving.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, Balance, FaultRun, Size, process_name
+from proving.balance import Balance
+from proving.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
 
 _BURST = 1000
 _WORKERS = ("worker 0", "worker 1")

@@ -14,7 +14,8 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.errors import BusError
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
 from facade.infra.processes import Process
-from proving.fault_runs.frame import BROKER, READY_WITHIN, Balance, FaultRun, Size, process_name
+from proving.balance import Balance
+from proving.fault_runs.frame import BROKER, READY_WITHIN, FaultRun, Size, process_name
 from proving.mirror_account import MirrorFound, account_of, newest_wrong
 from proving.roles import RoleProcess
 from proving.telescope import pointing_of, read_pushed, rule, telescope

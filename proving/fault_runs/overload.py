@@ -19,7 +19,8 @@ from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import AlertReport
 from facade.flows.telemetry.simulator.ingest import read_report
-from proving.fault_runs.frame import FURTHER_WORKERS, Balance, FaultRun, Size
+from proving.balance import Balance
+from proving.fault_runs.frame import FURTHER_WORKERS, FaultRun, Size
 from proving.roles import RoleContext
 
 HEAPS, ALERTS, METRICS, COMMANDS = 1_272_000, 100, 10, 10

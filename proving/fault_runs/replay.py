@@ -24,9 +24,10 @@ from facade.flows.alerts.source import AlertSource
 from facade.flows.logs.messages import LOGS
 from facade.infra.processes import Process
 from facade.messages import AlertState, ReplayPosition
+from proving.balance import Balance
 from proving.fault_runs.blocks import tell_blocks
 from proving.fault_runs.commands import CONTROLLER, CommandFaultRun
-from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Balance, Size, process_name
+from proving.fault_runs.frame import BROKER, READY_WITHIN, SERVER, Size, process_name
 from proving.recorded_night import WORKER, RecordedNight
 
 _ARCHIVE: Final = WORKER.replace("-", " ")

@@ -23,10 +23,12 @@ from facade.flows.alerts.simulator.stream import read_alert_report
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
+from proving.balance import Balance
+from proving.command_account import CallLine
 from proving.fault_runs.alerts import FollowerReport, digest, follow_alerts, read_entries
-from proving.fault_runs.callers import CallLine, read_calls
+from proving.fault_runs.callers import read_calls
 from proving.fault_runs.commands import CONTROLLER, CommandFaultRun
-from proving.fault_runs.frame import READY_WITHIN, Balance, Size
+from proving.fault_runs.frame import READY_WITHIN, Size
 from proving.testbed import WORKERS
 
 _SOURCE = Path(__file__).parents[2]

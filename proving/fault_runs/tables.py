@@ -23,19 +23,8 @@ from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, 
 from facade.flows.tables.producer import TableProducer
 from facade.infra.processes import Process
 from facade.messages import Table
-from proving.fault_runs.frame import (
-    ALWAYS,
-    BROKER,
-    READY_WITHIN,
-    RESET,
-    SERVER,
-    Balance,
-    FaultRun,
-    Gaps,
-    Size,
-    Tally,
-    process_name,
-)
+from proving.balance import Balance, Gaps, Tally
+from proving.fault_runs.frame import ALWAYS, BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
 from proving.roles import RoleContext, RoleProcess
 
 KIND, CONTENT_TYPE = "sky-model", "application/x-table-fault"

@@ -19,26 +19,18 @@ WORKERS = {
     "tables-assemble-0": ("tables", "assemble"),
 }
 CONTROLLER = "simulated-controller"
-ROUNDS: tuple[dict[str, tuple[str, str]], ...] = (
-    {
-        "ingest-00": ("serverGone", "sdp-facade/ingest-00"),
-        "calibration": ("serverGone", "sdp-facade/calibration"),
-        "quality": ("serverGone", "sdp-facade/quality"),
-        "alerts-intake-0": ("intakeGone", "sdp-facade"),
-        "tables-assemble-0": ("assemblerGone", "sdp-facade"),
-        "aggregate-0": ("workerSilent", "sdp-facade/aggregate-0"),
-        CONTROLLER: ("controllerSilent", f"sdp-facade/{CONTROLLER}"),
-    },
-    {
-        "alerts": ("serverGone", "sdp-facade/alerts"),
-        "subarray": ("serverGone", "sdp-facade/subarray"),
-        "aggregate-0": ("workerGone", "sdp-facade"),
-        "aggregate-1": ("workerGone", "sdp-facade"),
-    },
-)
-"""What is killed at once, and the one alarm that each raises."""
+VICTIMS: dict[str, tuple[str, str]] = {
+    "ingest-00": ("serverGone", "sdp-facade/ingest-00"),
+    "calibration": ("serverGone", "sdp-facade/calibration"),
+    "quality": ("serverGone", "sdp-facade/quality"),
+    "alerts-intake-0": ("intakeGone", "sdp-facade"),
+    "tables-assemble-0": ("assemblerGone", "sdp-facade"),
+    "aggregate-0": ("workerSilent", "sdp-facade/aggregate-0"),
+    CONTROLLER: ("controllerSilent", f"sdp-facade/{CONTROLLER}"),
+}
+"""What is killed at once, and the one alarm that each raises; of all workers, tests/fault/test_responses.py."""
 MANY = ("processesGone", "all")
-"""The alarm that stands for the device servers and the worker of the first round."""
+"""The alarm that stands for the device servers and the worker of these."""
 
 
 def reasons(deployment: Deployment) -> list[str]:
@@ -84,28 +76,17 @@ def test_whichever_process_is_killed_is_named_and_raises_one_alarm(deploy: Deplo
     until(lambda: heard_of(deployment) >= running.keys(), "everybody gives signs of life")
     until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
     assert not changes(deployment)
-    told: Counter[tuple[str, str]] = Counter()
-    for victims in ROUNDS:
-        for name in victims:
-            running[name].kill()
-        for name, alarm in victims.items():
-            until(lambda name=name: any(name in one for one in reasons(deployment)), f"{name} is named")
-            until(lambda alarm=alarm: (*alarm, "ACTIVE") in alerts(deployment), f"the alarm about {name}")
-        if victims is ROUNDS[0]:
-            until_equal(
-                lambda: deployment.read_one("mid-sdp/alerts/0", "suppressedCount"), 4, "four of them are one alarm"
-            )
-        told.update({*victims.values(), *([MANY] if victims is ROUNDS[0] else [])})
-        for name in victims:
-            running[name] = starts[name]()
-        until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
-    expected = {(*key, state): count for key, count in told.items() for state in ("ACTIVE", "CLEARED")}
+    for name in VICTIMS:
+        running[name].kill()
+    for name, alarm in VICTIMS.items():
+        until(lambda name=name: any(name in one for one in reasons(deployment)), f"{name} is named")
+        until(lambda alarm=alarm: (*alarm, "ACTIVE") in alerts(deployment), f"the alarm about {name}")
+    until_equal(lambda: deployment.read_one("mid-sdp/alerts/0", "suppressedCount"), 4, "four of them are one alarm")
+    for name in VICTIMS:
+        running[name] = starts[name]()
+    until(lambda: deployment.read_one(MASTER, "healthState") == 0, "all is well")
+    expected = Counter((*key, state) for key in {*VICTIMS.values(), MANY} for state in ("ACTIVE", "CLEARED"))
     until_equal(lambda: changes(deployment), expected, "each has raised one alarm, which has ended")
-    # One that ends in good order is missed as well, while the deployment has it; it comes back without a word.
+    # One that ends in good order is missed as well, while the deployment has it.
     assert running["quality"].terminate() == 0
     until(lambda: any("device server quality was stopped" in one for one in reasons(deployment)), "it is missed")
-    # What holds all of it says so itself when it comes back.
-    running["control"].kill()
-    deployment.forget_proxies()
-    running["control"] = starts["control"]()
-    until(lambda: any("device server quality was stopped" in one for one in reasons(deployment)), "it is missed still")

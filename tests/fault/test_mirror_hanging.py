@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 GOOD = [f"mid-dish/good/{number}" for number in range(3)]
 STOPPED = {f"stopped-{one}": [f"mid-dish/stopped/{one}{number}" for number in range(2)] for one in "ab"}
 SLOW = "mid-dish/slow/0"
-VALUES = 150
+VALUES = 110
 """Values of each good device while the bad ones stand still. Tango looks each 10 s for servers that send no events."""
 PAUSE = 0.1
 """[s]"""

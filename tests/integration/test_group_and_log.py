@@ -129,7 +129,15 @@ def test_totals_are_exact_whatever_becomes_of_group_and_log(deploy: Deploy) -> N
 
     until(lambda: [bool(one.partitions) for one in members().values()] == [True, True], "two share the partitions")
     stream.send(2, 20)
-    assert second.terminate() == 0
+
+    # Of two workers with one slot the newer one works; the older one ends, and says what to do.
+    newer = deployment.worker("1", log="aggregate-1-newer")
+    assert second.exit_code() == 1, second.tail()
+    group = deployment.topic("aggregate")
+    assert f"another process has joined group {group} as {group}-1" in second.text
+    assert "--slot" in second.text
+    stream.send(2, 20)
+    assert newer.terminate() == 0
     assert until(members, "the coordinator answers").keys() == {deployment.topic("aggregate-0")}
     stream.send(2, 20)
     stream.is_exact(lost=20, corrected=3)

@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 import pytest
 
 from tests.conftest import Deploy
-from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_totals, node_device, reasons
+from tests.support.deployment import BUS, ICD, MASTER, Deployment, expected_totals, node_device
 from tests.support.events import Event, Subscriber
 from tests.support.waiting import until, until_equal
 from tests.support.windows import ROUGH, Heap, all_nodes_values, heaps_by_window, in_time, node_values
@@ -172,26 +172,3 @@ def subscriptions(subscriber: Subscriber, kind: str) -> list[tuple[tuple[str, st
             found.append((key, newest[key]))
         newest[key].append(event)
     return found
-
-
-def test_totals_of_a_bad_day(deploy: Deploy) -> None:
-    """Gaps, duplicates, disorder, late and refused records, a silent node and a wrong clock: every total of every
-    device is exactly what the sender's account says."""
-    deployment = deploy(nodes=4)
-    deployment.worker()
-    deployment.serve()
-    faults = "--gaps 0.003 --duplicates 0.003 --disorder 0.003 --late 0.003 --ahead 0.003 --garbage 0.01"
-    report = deployment.simulate(
-        "--rate", 4000, "--seconds", 4, *faults.split(), "--silence", "1:1:2", "--skew", "3:-60"
-    ).finish()
-    assert report.certain
-    assert all(report.fired.values()), report.fired
-    until_equal(deployment.totals, expected_totals(report), "totals are what was sent")
-    refused = report.expected.dead_lettered | report.expected.suppressed
-    until_equal(
-        lambda: reasons(deployment.read_one(BUS, "deadLetterReasons")),
-        {f"ingest.heaps {reason}": count for reason, count in refused.items()},
-        "each is counted under its reason",
-    )
-    letters = deployment.messages("dead-letters")
-    assert len(letters) == sum(report.expected.dead_lettered.values())

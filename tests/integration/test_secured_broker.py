@@ -1,6 +1,7 @@
 """A broker with TLS, logins and rights: each role can do what the ICD says and nothing else, and the facade works."""
 
 import json
+import os
 import re
 import ssl
 from collections import Counter
@@ -109,7 +110,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 file.writelines(f"{name}={value}\n" for name, value in broker_properties(address, "clients").items())
 
         patch.setattr(Security, "secure", also_by_tokens)
-        patch.setenv("JAVA_TOOL_OPTIONS", allowed_urls(address))
+        patch.setenv("JAVA_TOOL_OPTIONS", f"{os.environ['JAVA_TOOL_OPTIONS']} {allowed_urls(address)}")
         try:
             endpoints = local.up(local.LocalOptions(state_dir=state_dir, secure=True))
             assert endpoints.security is not None

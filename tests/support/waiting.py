@@ -10,15 +10,21 @@ HANG = 240.0
 
 
 def until(condition: Callable[[], Found], what: str, *, every: float = 0.05) -> Found:
-    """Return the first true value of `condition`; fail with `what`, and the last value seen, when there is none."""
-    deadline = time.monotonic() + HANG
+    """Return the first true value of `condition`; fail with `what`, and the last value seen, when there is none.
+
+    A condition that takes long, such as one that reads a topic, is asked less often: what is awaited needs the machine.
+    """
+    begin = time.monotonic()
+    deadline = begin + HANG
     while True:
         found = condition()
         if found:
             return found
-        if time.monotonic() > deadline:
+        end = time.monotonic()
+        if end > deadline:
             raise AssertionError(f"not within {HANG:g} s: {what}; last seen: {found!r}")
-        time.sleep(every)
+        time.sleep(max(every, end - begin))
+        begin = time.monotonic()
 
 
 def until_equal(get: Callable[[], Found], wanted: Found, what: str) -> None:

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from facade.clock import ManualClock
-from proving.fault_runs.callers import Answer, CallLine
+from proving.balance import Balance
+from proving.command_account import Answer, CallLine
 from proving.fault_runs.cluster import ClusterRun
-from proving.fault_runs.frame import Balance, Size
+from proving.fault_runs.frame import Size
 
 
 class _Flow:

@@ -1,4 +1,4 @@
-"""The account of the demo sees a lost and a doubled record."""
+"""The account of notifications sees a lost and a doubled record."""
 
 from io import StringIO
 from pathlib import Path
@@ -10,8 +10,8 @@ from facade.console import Console
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.ingest import HeapReport
-from proving.demo.account import DemoCounts, compare, disagreements
 from proving.demo.report import DemoReport, print_account, print_verdict
+from proving.heap_account import HeapCounts, compare, disagreements
 
 NODES = {
     "0": NodeAccount(
@@ -49,7 +49,7 @@ SENT = HeapReport(
     ),
     nodes=NODES,
 )
-FOUND = DemoCounts(
+FOUND = HeapCounts(
     bus={
         "ingestHeapsConsumed": 1000,
         "ingestHeapsUsed": 980,
@@ -91,7 +91,7 @@ FOUND = DemoCounts(
 @pytest.mark.parametrize("by", [-1, 1])
 @pytest.mark.parametrize("name", [*FOUND.bus, *(f"node 1: {name}" for name in FOUND.nodes[1])])
 def test_one_record_lost_or_doubled_is_named(name: str, by: int) -> None:
-    found = msgspec.convert(msgspec.to_builtins(FOUND), DemoCounts, strict=False)
+    found = msgspec.convert(msgspec.to_builtins(FOUND), HeapCounts, strict=False)
     figures, what = (found.bus, name) if name in FOUND.bus else (found.nodes[1], name.removeprefix("node 1: "))
     figures[what] += by
     (failure,) = disagreements(SENT, compare(SENT, found))
@@ -101,7 +101,7 @@ def test_one_record_lost_or_doubled_is_named(name: str, by: int) -> None:
 def test_notifications_that_waited_for_the_broker_are_told_in_the_account_and_in_the_verdict() -> None:
     """2.8 million of 44.7 million heaps were late after an outage: "345 late ... Everything balances"."""
     sent = msgspec.structs.replace(SENT, certain=False, longest_wait=60.0)
-    found = msgspec.convert(msgspec.to_builtins(FOUND), DemoCounts, strict=False)
+    found = msgspec.convert(msgspec.to_builtins(FOUND), HeapCounts, strict=False)
     found.bus.update(ingestHeapsUsed=383, ingestHeapsLate=600)
     found.master["heapsLate"] = found.nodes[0]["heapsLate"] = 600
     report = DemoReport(began=0.0, nodes=2, rate=50.0, seconds=10.0, balanced=True, sent=sent, late=600)

@@ -1,7 +1,8 @@
-"""The account of a demo's commands: whatever is lost, doubled, late or told differently is found, and named."""
+"""The account of a demo's commands by device; what it finds, tests/unit/test_faults_account.py has."""
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -10,7 +11,8 @@ from rich.console import Console
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 from facade.icd.load import load
-from proving.demo.command_account import CommandsFound, HistoryEntry, compare_commands, timeline, wrong_commands
+from proving.command_account import FoundCommands
+from proving.demo.command_account import balance, calls, timeline, unfinished
 from proving.demo.plan import Given
 from proving.demo.report import DemoReport, print_commands
 
@@ -53,11 +55,12 @@ def execution(name: str, id: str, at: int = 100, again: bool = False) -> Executi
 
 
 NAMES = {"1": "On", "2": "Configure", "3": "Off"}
-FOUND = CommandsFound(
-    given=[given(name, id) for id, name in NAMES.items()],
+GIVEN = [given(name, id) for id, name in NAMES.items()]
+FOUND = FoundCommands(
+    calls=calls(GIVEN),
     commands=[command(name, id) for id, name in NAMES.items()],
     acks=[ack(name, id, status) for id, name in NAMES.items() for status in ("ACCEPTED", "COMPLETED")],
-    histories={DEVICE: [HistoryEntry(id, "COMPLETED") for id in NAMES]},
+    shown=dict.fromkeys(NAMES, "COMPLETED"),
     executions=[execution(name, id) for id, name in NAMES.items()],
 )
 
@@ -65,48 +68,31 @@ FOUND = CommandsFound(
 @pytest.mark.parametrize(
     ("part", "change", "says"),
     [
-        ("commands", lambda all: all[:1] + all[2:], "2: not given by TM, on the topic commands"),
-        ("commands", lambda all: [*all, command("Scan", "9")], "9: on the topic commands, not given by TM"),
-        (
-            "acks",
-            lambda all: [one for one in all if one.id != "2"],
-            "2: not with exactly one outcome on command-acks",
-        ),
-        ("acks", lambda all: [*all, ack("Configure", "2", "TIMED_OUT")], "command-acks: COMPLETED, TIMED_OUT"),
-        (
-            "histories",
-            lambda all: {DEVICE: all[DEVICE][1:]},
-            "1: not the same outcome in GetCommandHistory",
-        ),
-        (
-            "histories",
-            lambda all: {DEVICE: [HistoryEntry("1", "FAILED"), *all[DEVICE][1:]]},
-            "GetCommandHistory: FAILED",
-        ),
-        (
-            "histories",
-            lambda all: {DEVICE: [*all[DEVICE], HistoryEntry("9", "SENT")]},
-            "9: in GetCommandHistory",
-        ),
-        ("executions", lambda all: all[1:], "1: COMPLETED, but never begun"),
-        ("executions", lambda all: [*all, all[1]], "2: not repeatable, and begun twice"),
-        (
-            "executions",
-            lambda all: [execution("On", "1", at=106), *all[1:]],
-            "1: begun after not_after",
-        ),
+        ("commands", lambda all: all[:1] + all[2:], "2: its caller was told that it is on the bus, and it is not"),
+        ("commands", lambda all: [*all, command("Scan", "9")], "1 commands on the bus that no caller was told of"),
+        ("acks", lambda all: [one for one in all if one.id != "2"], "2: has no outcome"),
+        ("shown", lambda all: {**all, "1": "FAILED"}, "1: the log says COMPLETED, the device FAILED"),
+        ("executions", lambda all: [*all, all[1]], "2: must not be repeated, and was executed 2 times"),
+        ("calls", lambda all: [*all, *calls([given("Scan", "", refusals=["no"])])], "Scan: was refused: no"),
     ],
 )
-def test_one_thing_wrong_is_named(part: str, change: Callable[..., object], says: str) -> None:
-    found = msgspec.structs.replace(FOUND, **{part: change(getattr(FOUND, part))})
-    failures = wrong_commands(found)
-    assert any(says in failure for failure in failures), failures
-    assert all(failure.startswith(f"{DEVICE}: ") for failure in failures)
-    assert not all(line.agrees for line in compare_commands(found))
+def test_the_account_of_the_fault_runs_judges_each_device(part: str, change: Callable[..., object], says: str) -> None:
+    assert balance(FOUND, orders=False)[1] == []
+    lines, wrong = balance(replace(FOUND, **{part: change(getattr(FOUND, part))}), orders=False)
+    assert any(says in text for text in wrong), wrong
+    assert {line.where for line in lines} == {DEVICE}
+    assert not all(line.agrees for line in lines) or part == "calls"
+
+
+def test_an_observation_that_stopped_half_way_is_named() -> None:
+    assert unfinished(GIVEN, {DEVICE: "Off"}) == []
+    assert unfinished(GIVEN[:2], {DEVICE: "Off"}) == [
+        f"{DEVICE}: expected the observation to get to its end, got to Configure"
+    ]
 
 
 def test_no_time_of_a_command_is_cut_off_beside_a_long_path() -> None:
-    lines = [msgspec.structs.replace(line, path=("RESOURCING", "IDLE") * 8) for line in timeline(FOUND)[:2]]
+    lines = [msgspec.structs.replace(line, path=("RESOURCING", "IDLE") * 8) for line in timeline(GIVEN, FOUND)[:2]]
     console = Console(record=True, width=120, file=io.StringIO())
     print_commands(console, DemoReport(began=90.0, nodes=1, rate=1.0, seconds=1.0, commands=lines))
     text = console.export_text()

@@ -20,7 +20,7 @@ from facade.errors import ConfigError
 from facade.infra.security import ADMINISTRATOR, Security
 from facade.manifest import manifests
 from facade.resources import resource
-from tests.support.docker import DOCKER, ICD, ROOT, SEARCHED, SERVER, parse, read_by_the_code
+from tests.support.docker import DOCKER, ICD, ROOT, SEARCHED, SERVER, read_by_the_code
 
 BROKERS = ("kafka", "kafka-2", "kafka-3")
 SIMULATORS = {
@@ -122,17 +122,6 @@ def test_each_process_logs_in_as_its_role_and_knows_all_brokers(services: dict[s
         assert not [value for value in environment.values() if login["sasl.password"] in value]
 
 
-def test_every_secret_is_made_and_no_process_has_the_one_of_another(merged: Service, secrets: Path) -> None:
-    used = {secret["source"] for one in merged["services"].values() for secret in one.get("secrets", [])}
-    assert used == set(merged["secrets"])
-    by_hand = {"sdp-facade.toml", "tango-db-password", "grafana-password", "page-tokens", "taranta-secret"}
-    for name in used - by_hand:
-        assert Path(merged["secrets"][name]["file"]).is_file(), name
-    for one in merged["services"].values():
-        assert sum(secret["source"].startswith("sdp-") for secret in one.get("secrets", [])) <= 2
-        assert "ca.key" not in str(one)
-
-
 def test_the_brokers_have_what_infra_gives_its_own(services: dict[str, Service], tmp_path: Path) -> None:
     wanted = infra_properties(tmp_path)
     place = {"ssl.keystore.location": "/run/secrets/broker.pem", "ssl.truststore.location": "/run/secrets/ca.pem"}
@@ -166,35 +155,6 @@ def test_the_brokers_have_what_infra_gives_its_own(services: dict[str, Service],
         assert not {"SSL", "SASL_SSL"} & listeners.keys()
 
 
-def test_brokers_differ_in_name_and_place_only(services: dict[str, Service]) -> None:
-    first, *others = (services[broker] for broker in BROKERS)
-    own = {"environment", "ports", "volumes"}
-    for one in others:
-        assert {name: value for name, value in one.items() if name not in own} == {
-            name: value for name, value in first.items() if name not in own
-        }
-    assert len({one["volumes"][0]["source"] for one in (first, *others)}) == len(BROKERS)
-    published = [port for one in services.values() for port in one.get("ports", [])]
-    assert {port["host_ip"] for port in published} == {"127.0.0.1"}
-    assert len({port["published"] for port in published}) == len(published)
-
-
-def test_the_topics_are_made_after_the_rights_and_the_rights_after_all_brokers(services: dict[str, Service]) -> None:
-    def waits(name: str) -> dict[str, str]:
-        return {other: one["condition"] for other, one in services[name]["depends_on"].items()}
-
-    assert waits("rights") == dict.fromkeys(BROKERS, "service_healthy")
-    assert waits("topics") == {"kafka": "service_healthy", "rights": "service_completed_successfully"}
-    rights, topics = services["rights"], services["topics"]
-    parse(rights["command"])
-    # Which rights there are depends on the settings of the deployment, such as `history`; the login comes last.
-    assert {one["source"] for one in rights["secrets"]} >= {"sdp-facade.toml", "manager.pem"}
-    settings = rights["environment"]["SDP_FACADE_CONFIG"]
-    assert settings == "/run/secrets/sdp-facade.toml:/etc/sdp-facade/manager.toml"
-    for name in ("read_only", "cap_drop", "security_opt", "restart", "mem_limit", "cpus", "logging", "healthcheck"):
-        assert rights[name] == topics[name], name
-
-
 def test_the_users_are_those_of_the_secrets(services: dict[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
     created: dict[str, str] = {}
     monkeypatch.setattr("facade.cli.rights.create_users", lambda _, found: created.update(found))
@@ -224,12 +184,3 @@ def test_the_certificate_has_the_name_of_each_broker_and_passwords_are_kept(tmp_
     assert names == {f"DNS:{one}" for one in (*BROKERS, "localhost")} | {"IP Address:127.0.0.1", "IP Address:192.0.2.7"}
     refused = CliRunner().invoke(app, ["infra", "secrets", "--broker", "kafka", str(tmp_path)])
     assert "expected HOST:PORT, got 'kafka'" in str(refused.exception)
-
-
-def test_the_commands_at_its_head_are_those_of_the_documentation() -> None:
-    head = [line.strip("# ") for line in (DOCKER / "cluster.yaml").read_text().splitlines() if line.startswith("#   ")]
-    text = " ".join((DOCKER / "README.md").read_text().split())
-    assert len(head) == 3
-    for line in head:
-        assert line in text
-    parse(head[0].split()[1:])

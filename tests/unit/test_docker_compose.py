@@ -18,12 +18,9 @@ from facade.manifest import manifests
 from tests.support.docker import (
     DOCKER,
     ICD,
-    PROGRAM,
-    ROOT,
     SEARCHED,
     SERVER,
     defaults,
-    instructions,
     parse,
     read_by_the_code,
     variables,
@@ -34,14 +31,9 @@ COMPOSE = defaults(RAW)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 FACADE = {name: one for name, one in SERVICES.items() if one["image"].startswith("sdp-tango-facade:")}
 SERVERS = {name: one for name, one in FACADE.items() if one.get("entrypoint") == [SERVER]}
-TASKS = {"topics", "register"}
 WORKERS = [worker for one in manifests() for worker in one.workers]
 SERVING = (*(list(worker.start) for worker in WORKERS), ["simulate", "controller"])
 """Commands that serve /metrics; the device servers do as well."""
-
-
-def conditions(service: dict[str, Any]) -> dict[str, str]:
-    return {name: one["condition"] for name, one in service.get("depends_on", {}).items()}
 
 
 def test_each_instance_of_the_default_deployment_is_there_exactly_once() -> None:
@@ -92,73 +84,10 @@ def test_kafka_has_the_version_and_the_settings_of_docker_kafka() -> None:
             assert "${" in value or given == value, key
 
 
-def test_every_image_has_a_version() -> None:
-    for name, one in SERVICES.items():
-        _, colon, tag = one["image"].rpartition(":")
-        assert colon, name
-        assert re.match(r"v?\d", tag), name
-
-
 def test_only_loopback_ports_are_published_each_once() -> None:
     ports = [port for one in SERVICES.values() for port in one.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports)
     assert len({port.split(":")[1] for port in ports}) == len(ports)
-
-
-def test_every_service_is_bounded_and_restarted() -> None:
-    for name, one in SERVICES.items():
-        assert one["restart"] == ("on-failure:5" if name in TASKS else "unless-stopped"), name
-        assert {"mem_limit", "cpus", "logging"} <= set(one), name
-
-
-def test_a_tango_database_that_lost_its_tables_is_started_again() -> None:
-    kind, check = SERVICES["tango-databaseds"]["healthcheck"]["test"]
-    assert kind == "CMD-SHELL"
-    for answer, expected in (("true", (0, "")), ("false", (1, "killed 1\n"))):
-        script = "kill() { echo killed $1; }; " + check.replace("/usr/local/bin/tango_admin", answer)
-        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == expected
-
-
-def test_ours_may_write_to_tmp_only_and_have_no_privileges() -> None:
-    for name, one in FACADE.items():
-        assert one["read_only"], name
-        assert one["cap_drop"] == ["ALL"], name
-        assert one["tmpfs"] == ["/tmp"] or "tables:/tmp" in one["volumes"], name
-
-
-def test_what_is_waited_for_can_come() -> None:
-    with_check = {name for name, one in SERVICES.items() if "test" in one.get("healthcheck", {})}
-    with_check |= {"tangogql"} if "HEALTHCHECK" in dict(instructions(DOCKER / "taranta" / "Dockerfile")) else set()
-    for name, one in SERVICES.items():
-        for other, condition in conditions(one).items():
-            assert other in SERVICES, name
-            assert set(SERVICES[other].get("profiles", [])) <= set(one.get("profiles", [])), (name, other)
-            if condition == "service_healthy":
-                assert other in with_check, (name, other)
-            if condition == "service_completed_successfully":
-                assert other in TASKS, (name, other)
-
-
-def test_servers_wait_for_topics_and_registration_and_workers_for_topics() -> None:
-    for name, one in FACADE.items():
-        if name not in TASKS:
-            wanted = TASKS if name in SERVERS else {"topics"}
-            assert conditions(one) == dict.fromkeys(wanted, "service_completed_successfully"), name
-
-
-def test_files_and_volumes_that_are_named_exist() -> None:
-    for name, one in SERVICES.items():
-        for volume in one.get("volumes", []):
-            source = volume.split(":")[0]
-            assert (DOCKER / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], (
-                name,
-                source,
-            )
-        if build := one.get("build"):
-            context = (DOCKER / build["context"]).resolve()
-            assert (context / build.get("dockerfile", "Dockerfile")).is_file(), name
-    assert (DOCKER / FACADE["topics"]["build"]["context"]).resolve() == ROOT
 
 
 def test_secrets_come_from_files_that_are_not_committed() -> None:
@@ -176,14 +105,6 @@ def test_prometheus_scrapes_what_serves_metrics() -> None:
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
     serving = {name for name, one in FACADE.items() if any(one["command"][: len(words)] == words for words in SERVING)}
     assert sorted(targets) == sorted([*(f"{name}:9100" for name in serving | set(SERVERS)), "kafka-exporter:9308"])
-
-
-def test_profiles_are_the_documented_ones() -> None:
-    profiles = {profile for one in SERVICES.values() for profile in one.get("profiles", [])}
-    text = (DOCKER / "README.md").read_text()
-    assert profiles == {"demo", "observe", "taranta"}
-    assert all(f"`{profile}`" in text for profile in profiles)
-    assert PROGRAM in text
 
 
 def test_docker_compose_itself_takes_it() -> None:

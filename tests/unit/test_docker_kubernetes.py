@@ -19,7 +19,6 @@ from tests.support.docker import DOCKER, ICD, SERVER, documents, parse, read_by_
 FOLDER = DOCKER / "kubernetes"
 BASE = FOLDER / "base"
 MID = FOLDER / "overlays" / "mid"
-PROCESS = FOLDER / "components" / "process"
 KINDS = {"Deployment": "device-server", "StatefulSet": "worker", "Job": "task"}
 OLDEST = "1.32"
 """The first Kubernetes in which every pod of a StatefulSet has its ordinal as a label for good."""
@@ -84,63 +83,12 @@ def test_each_kind_of_worker_is_there() -> None:
     assert found == {worker.name: worker.start for one in manifests() for worker in one.workers}
 
 
-def test_the_slot_is_the_ordinal() -> None:
-    (worker,) = documents(PROCESS / "worker.yaml")
-    (slot,) = (one for one in container(worker)["env"] if one["name"] == "SDP_SLOT")
-    assert slot["valueFrom"]["fieldRef"]["fieldPath"] == "metadata.labels['apps.kubernetes.io/pod-index']"
-
-
 def test_the_settings_are_read_and_the_defaults_are_the_same() -> None:
     given, default = settings(BASE), Settings()
     assert set(given) <= read_by_the_code()
     assert set(settings(MID)) <= set(given)
     for variable in set(config.ENVIRONMENT) & set(given) - {"KAFKA_BOOTSTRAP", "SDP_TABLE_DISK"}:
         assert given[variable] == str(getattr(default, config.ENVIRONMENT[variable])), variable
-
-
-def test_tables_under_way_fit_on_their_volume() -> None:
-    (worker,) = (one for one in of_kind(BASE, "StatefulSet") if one["metadata"]["name"] == "tables-assemble")
-    (volume,) = worker["spec"]["template"]["spec"]["volumes"]
-    size = int(volume["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 2**30
-    assert int(settings(BASE)["SDP_TABLE_DISK"]) + int(settings(BASE)["SDP_TABLE_MEMORY"]) < size
-
-
-def test_the_secret_of_the_example_is_the_one_that_is_mounted_where_the_settings_look() -> None:
-    (secret,) = documents(BASE / "secret.example.yaml")
-    for role in KINDS.values():
-        (patch,) = documents(PROCESS / f"{role}.yaml")
-        spec = patch["spec"]["template"]["spec"]
-        (volume,) = (one for one in spec["volumes"] if one["name"] == "settings")
-        assert volume["secret"]["secretName"] == secret["metadata"]["name"]
-        (mount,) = (one for one in container(patch)["volumeMounts"] if one["name"] == "settings")
-        (file,) = secret["stringData"]
-        assert settings(BASE)[config.FILE_VARIABLE] == f"{mount['mountPath']}/{file}"
-
-
-def test_the_secret_of_the_example_is_a_settings_file(tmp_path: Path) -> None:
-    (secret,) = documents(BASE / "secret.example.yaml")
-    file = tmp_path / "sdp-facade.toml"
-    file.write_text(secret["stringData"]["sdp-facade.toml"])
-    assert "sasl.password" in config.load_settings({config.FILE_VARIABLE: str(file)}).kafka
-
-
-def test_every_process_is_locked_up_probed_and_bounded() -> None:
-    for kind, role in KINDS.items():
-        assert all(one["metadata"]["labels"]["sdp.skao.int/role"] == role for one in of_kind(BASE, kind))
-        (patch,) = documents(PROCESS / f"{role}.yaml")
-        spec, one = patch["spec"]["template"]["spec"], container(patch)
-        assert patch["kind"] == kind
-        assert spec["securityContext"]["runAsNonRoot"]
-        assert one["securityContext"]["readOnlyRootFilesystem"]
-        assert one["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        assert {"requests", "limits"} == set(one["resources"])
-        assert kind == "Job" or {"startupProbe", "livenessProbe"} <= set(one)
-        probes = [
-            one[name]["exec"]["command"][-1]
-            for name in ("startupProbe", "readinessProbe")
-            if "exec" in one.get(name, {})
-        ]
-        assert all(f"COPY docker/healthcheck.py {path}" in (DOCKER / "Dockerfile").read_text() for path in probes)
 
 
 def test_scaling_goes_by_the_group_that_the_worker_is_in_up_to_one_for_each_partition() -> None:
@@ -154,48 +102,6 @@ def test_scaling_goes_by_the_group_that_the_worker_is_in_up_to_one_for_each_part
         assert trigger["metadata"]["consumerGroup"] == prefix + target["name"]
         topic = topics[trigger["metadata"]["topic"].removeprefix(prefix)]
         assert one["spec"]["maxReplicaCount"] == topic.partitions
-
-
-def test_the_example_site_scales_by_its_own_brokers_and_prefix() -> None:
-    given = settings(MID)
-    for one in built(MID):
-        if one["kind"] == "ScaledObject":
-            (trigger,) = one["spec"]["triggers"]
-            assert trigger["metadata"]["bootstrapServers"] == given["KAFKA_BOOTSTRAP"]
-            assert trigger["metadata"]["consumerGroup"].startswith(given["SDP_TOPIC_PREFIX"])
-            assert trigger["metadata"]["topic"].startswith(given["SDP_TOPIC_PREFIX"])
-
-
-@pytest.mark.parametrize("folder", [BASE, MID], ids=["base", "mid"])
-def test_everything_that_is_built_is_complete(folder: Path) -> None:
-    configs = {one["metadata"]["name"] for one in built(folder) if one["kind"] == "ConfigMap"}
-    workloads = [one for one in built(folder) if one["kind"] in KINDS]
-    assert len(workloads) >= 11
-    for one in workloads:
-        spec = container(one)
-        assert ":" in spec["image"], one["metadata"]["name"]
-        assert {reference["configMapRef"]["name"] for reference in spec["envFrom"]} <= configs
-        assert spec["securityContext"]["readOnlyRootFilesystem"]
-        assert one["spec"]["template"]["spec"]["containers"] == [spec]
-
-
-def test_the_page_is_a_component_that_is_locked_up_and_has_its_tokens_from_a_secret() -> None:
-    validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
-    page, service, policy = documents(FOLDER / "components/page/page.yaml")
-    for one in (page, service, policy):
-        validator.validate(one, OLDEST, strict=True)
-    spec, one = page["spec"]["template"]["spec"], container(page)
-    parse(one["args"])
-    assert spec["securityContext"]["runAsNonRoot"]
-    assert one["securityContext"]["readOnlyRootFilesystem"]
-    assert {"startupProbe", "livenessProbe", "resources"} <= set(one)
-    (variable,) = one["env"]
-    (mount,) = (mount for mount in one["volumeMounts"] if mount["name"] == "tokens")
-    assert variable["name"] in read_by_the_code()
-    assert variable["value"] == f"{mount['mountPath']}/page-tokens"
-    labels = page["spec"]["template"]["metadata"]["labels"]
-    assert service["spec"]["selector"].items() <= labels.items()
-    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
 
 
 def test_what_is_built_fits_the_schemas() -> None:

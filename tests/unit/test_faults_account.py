@@ -6,10 +6,8 @@ import pytest
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.alerts.messages import Alert
 from facade.flows.commands.messages import AckMessage, CommandMessage
+from proving.command_account import CallLine, FoundCommands, account
 from proving.fault_runs.alerts import digest
-from proving.fault_runs.callers import CallLine
-from proving.fault_runs.commands import account
-from proving.fault_runs.history import FoundCommands
 from proving.fault_runs.rolling import wrong_alerts
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"

@@ -7,8 +7,8 @@ import pytest
 
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import UNDELIVERED
-from proving.fault_runs.callers import CallLine, SeenLine
-from proving.fault_runs.history import FoundCommands, operations
+from proving.command_account import CallLine, FoundCommands, SeenLine
+from proving.fault_runs.history import operations
 
 DEVICE, ID, OTHER = "mid-sdp/subarray/01", "100.500000_1_Scan", "100.700000_2_Scan"
 END = 900.0

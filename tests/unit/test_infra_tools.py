@@ -247,6 +247,21 @@ def test_a_java_that_archives_no_classes_starts_the_broker_without(
     assert not list(cache.glob("kafka-classes-*/"))
 
 
+def test_an_archive_of_classes_serves_whatever_options_the_environment_gives_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\necho "Picked up JAVA_TOOL_OPTIONS: $JAVA_TOOL_OPTIONS" >&2\necho 17 >&2\n')
+    java.chmod(0o755)
+    monkeypatch.setattr(kafka, "libraries", lambda report: tmp_path / "kafka" / "libs")
+    names: set[str] = set()
+    monkeypatch.setattr(kafka.tools, "installed_once", lambda name, *_: names.add(name) or tmp_path)
+    for options in ("-Done", "-Dtwo"):
+        monkeypatch.setenv("JAVA_TOOL_OPTIONS", options)
+        assert kafka.archived_classes(str(java), print) == tmp_path / "classes.jsa"
+    assert len(names) == 1
+
+
 def test_a_broker_unpacks_libraries_in_its_own_folder_which_each_start_empties(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

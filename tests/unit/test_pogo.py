@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 import tango
-from tango.test_context import DeviceTestContext
+from tango.test_context import MultiDeviceTestContext
 
 from devices.classes import device_classes
 from facade.exports.pogo import export
@@ -36,25 +36,30 @@ _LIMITS = {"minAlarm": "min_alarm", "minWarning": "min_warning", "maxWarning": "
 
 
 @pytest.mark.forked
-@pytest.mark.parametrize("name", sorted(ICD.classes))
-def test_a_file_is_as_the_device_that_runs(name: str) -> None:
-    (made,) = (one for one in device_classes(ICD) if one.__name__ == name)
-    root = ElementTree.fromstring(FILES[f"pogo/{name}.xmi"].encode("ascii"))
-    entry = root.find("classes")
-    assert root.tag == ROOT
-    with DeviceTestContext(made, process=False, timeout=HANG) as proxy:
-        attributes = {one.get("name"): one for one in entry.findall("attributes")}
-        shown = {name for name in proxy.get_attribute_list() if not name.startswith("_")}
-        assert {*attributes, "State", "Status"} == shown
-        configs = {one.name: one for one in proxy.attribute_list_query_ex() if one.name in attributes}
-        assert {one: _attribute(element) for one, element in attributes.items()} == {
-            one: _running(config) for one, config in configs.items()
-        }
-        commands = {one.get("name"): _command(one) for one in entry.findall("commands")}
-        running = {one.cmd_name: (one.in_type, one.out_type) for one in proxy.command_list_query()}
-        assert running.pop("Init") == (_CMD.DevVoid, _CMD.DevVoid)  # never in Pogo's files
-        assert commands == running
-        assert entry.get("name") == proxy.info().dev_class
+def test_each_file_is_as_the_device_that_runs() -> None:
+    made = {one.__name__: one for one in device_classes(ICD)}
+    assert made.keys() == ICD.classes.keys()
+    devices = [{"class": one, "devices": [{"name": f"test/pogo/{name}"}]} for name, one in made.items()]
+    with MultiDeviceTestContext(devices, process=False, timeout=HANG) as context:
+        for name in made:
+            root = ElementTree.fromstring(FILES[f"pogo/{name}.xmi"].encode("ascii"))
+            assert root.tag == ROOT
+            is_as_it_runs(root.find("classes"), context.get_device(f"test/pogo/{name}"))
+
+
+def is_as_it_runs(entry: ElementTree.Element, proxy: tango.DeviceProxy) -> None:
+    attributes = {one.get("name"): one for one in entry.findall("attributes")}
+    shown = {name for name in proxy.get_attribute_list() if not name.startswith("_")}
+    assert {*attributes, "State", "Status"} == shown
+    configs = {one.name: one for one in proxy.attribute_list_query_ex() if one.name in attributes}
+    assert {one: _attribute(element) for one, element in attributes.items()} == {
+        one: _running(config) for one, config in configs.items()
+    }
+    commands = {one.get("name"): _command(one) for one in entry.findall("commands")}
+    running = {one.cmd_name: (one.in_type, one.out_type) for one in proxy.command_list_query()}
+    assert running.pop("Init") == (_CMD.DevVoid, _CMD.DevVoid)  # never in Pogo's files
+    assert commands == running
+    assert entry.get("name") == proxy.info().dev_class
 
 
 def _type(element: ElementTree.Element) -> tango.CmdArgType:

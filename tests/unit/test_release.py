@@ -69,9 +69,3 @@ def test_the_interface_of_a_release_is_replaced_only_by_a_whole_one(tmp_path: Pa
     shutil.copytree(ROOT / "schemas", tmp_path / "schemas")
     subprocess.run(freeze, cwd=tmp_path, check=True)
     assert [one.name for one in older.parent.iterdir()] == [f"interface-{VERSION}.tar.gz"]
-
-
-def test_the_steps_of_a_release_freeze_the_interface_before_they_run_the_tests() -> None:
-    steps = (ROOT / "CONTRIBUTING.md").read_text().partition("## Make a release")[2]
-    places = [steps.index(one) for one in ("Set the version", "make freeze", ".ci/run", "git tag")]
-    assert places == sorted(places)

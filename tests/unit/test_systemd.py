@@ -1,7 +1,6 @@
 """The systemd units: systemd takes them, and what they start and set is there."""
 
 import configparser
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -12,7 +11,6 @@ from facade.bus.kafka.connection import refusals
 from facade.cli.config import PROCESS_VARIABLES
 from facade.config import load_settings
 from facade.manifest import manifests
-from tests.support.command_line import descend
 from tests.support.waiting import HANG
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
@@ -33,30 +31,6 @@ def test_there_is_a_unit_for_device_servers_and_for_each_worker() -> None:
     started = {read(unit)["Service"]["ExecStart"] for unit in UNITS}
     workers = (" ".join(worker.start) for one in manifests() for worker in one.workers)
     assert started == {f"{BIN}/SdpFacade %i", *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers), PAGE}
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
-def test_what_a_unit_promises(unit: Path) -> None:
-    parser = read(unit)
-    service = parser["Service"]
-    assert (service["Restart"], service["KillSignal"]) == ("on-failure", "SIGTERM")
-    assert float(service["RestartSec"]) >= 2.0, "two processes of one name fence each other no faster"
-    assert float(service["TimeoutStopSec"]) > 5.0, "the processes end within 5 s"
-    files = re.findall("^EnvironmentFile=(.*)", unit.read_text(), re.MULTILINE)
-    assert files == ["/etc/sdp-facade/environment", "-/etc/sdp-facade/%p-%i.environment"], "its own one comes last"
-    assert (parser["Unit"]["PartOf"], parser["Install"]["WantedBy"]) == ("sdp-facade.target", "sdp-facade.target")
-    assert service["NoNewPrivileges"] == "yes"
-    program, *words = service["ExecStart"].split()
-    if program.endswith("/sdp-facade"):
-        command, words = descend(words)
-        assert {word for word in words if word.startswith("--")} <= {
-            name for parameter in command.params for name in parameter.opts
-        }
-
-
-def test_all_units_are_closed_alike() -> None:
-    first, *others = (re.sub(r"^(Description|ExecStart)=.*", r"\1", unit.read_text(), flags=re.M) for unit in UNITS)
-    assert all(one == first for one in others)
 
 
 def variables(name: str) -> dict[str, str]:

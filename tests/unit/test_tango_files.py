@@ -10,7 +10,6 @@ import pytest
 import yaml
 from dsconfig.formatting import validate_json
 
-from devices.classes import device_classes
 from facade.config import Settings
 from facade.exports import tango_db
 from facade.icd.load import load
@@ -48,14 +47,6 @@ def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Se
     assert set(content["classes"]) == set(ICD.classes)
 
 
-def test_the_registration_has_the_properties_that_the_classes_read() -> None:
-    for made in device_classes(ICD):
-        assert made.TangoClassClass.device_property_list == {}
-        assert made.TangoClassClass.class_property_list == {}
-    for classes in REGISTRATION["servers"]["SdpFacade"].values():
-        assert all(content == {} for devices in classes.values() for content in devices.values())
-
-
 def archive() -> dict[str, Any]:
     content = yaml.safe_load(tango_db.export_archiving(ICD)["tango-db/archiving.yaml"])
     return {**content, "configuration": {one["class"]: one["attributes"] for one in content["configuration"]}}
@@ -74,22 +65,6 @@ def test_the_archive_takes_pushed_attributes_and_no_data_products() -> None:
             assert entry.is_pushed
             assert not entry.height
             assert entry.length <= (64 if entry.type == "DevString" else 256)
-
-
-def test_the_archive_takes_what_an_engineer_looks_for_first() -> None:
-    content = archive()["configuration"]
-    assert {"obsState", "adminMode", "healthState", "healthInfo", "longRunningCommandResult"} <= content[
-        "SdpSubarray"
-    ].keys()
-    assert {"lastAlert", "worstSeverity", *ICD.conditions} <= content["SdpAlerts"].keys()
-    assert {"ingestHeapsUsed", "ingestHeapsBalance", "connected"} <= content["SdpBus"].keys()
-    assert (
-        {"packetLossFraction", "latencyP99"}
-        < content["SdpIngestNode"].keys()
-        < ATTRIBUTES["SdpIngestNode"].keys() | {"State"}
-    )
-    assert {"pointing_cal_SKA001", "pointing_cal_MKT063"} <= content["SdpCalibration"].keys()
-    assert "gainAmplitude" not in content["SdpCalibration"]
 
 
 KEYS = ("tag", "formula", "on_delay", "off_delay", "priority", "shlvd_time", "group", "message", "url")
@@ -138,14 +113,6 @@ def told_by_condition(entry: Attribute) -> bool:
     return entry.account is not None or entry.name in tango_db._TOLD
 
 
-def test_a_limit_has_no_rule_only_if_a_condition_tells_of_it() -> None:
-    with_limits = {one.name for name in ATTRIBUTES for one in ATTRIBUTES[name].values() if one.limits}
-    figures = {one.account.figure for one in ATTRIBUTES["SdpBus"].values() if one.limits and one.account}
-    assert tango_db._TOLD.keys() <= with_limits | figures
-    assert figures <= tango_db._TOLD.keys()
-    assert set(tango_db._TOLD.values()) <= ICD.conditions.keys()
-
-
 def test_there_is_a_rule_for_each_condition_and_each_limit() -> None:
     found = {(one[0], one[1], one[2], one[3]) for line in RULES for one in comparisons(parsed_rule(line)["formula"])}
     wanted = set()
@@ -161,12 +128,3 @@ def test_there_is_a_rule_for_each_condition_and_each_limit() -> None:
                 wanted |= {(device, attribute, ">=", "8")} if latching else set()
     assert found == wanted
     assert ICD.enums["AlarmState"].index("LTUNK") == 8
-
-
-def test_a_rule_says_the_priority_and_what_to_do() -> None:
-    by_tag = {rule["tag"]: rule for rule in map(parsed_rule, RULES)}
-    rule = by_tag["mid_sdp_alerts_0_workerGone"]
-    assert rule["priority"] == ICD.conditions["workerGone"].priority.lower()
-    assert ICD.conditions["workerGone"].response in rule["message"]
-    assert by_tag["mid_sdp_control_0_latencyP99_alarm"]["message"] == "Latency, p99 of mid-sdp/control/0 is >= 2 s"
-    assert by_tag["mid_sdp_control_0_latencyP99_warning"]["priority"] == "low"

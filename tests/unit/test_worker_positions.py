@@ -200,31 +200,6 @@ def test_a_worker_without_a_position_reads_all_records_wherever_the_group_was_se
     assert site.broker.committed["aggregate", HEAPS, 0] == 100
 
 
-def test_what_is_gone_is_a_hole_that_is_counted_though_nothing_comes():
-    site = Site()
-    site.send(0, 10)
-    site.work()
-    site.send(0, 10)
-    site.broker.remove(HEAPS, 0, 20)
-    site.work()
-    assert site.figures == (10, 0, 10, 1)
-    assert site.stream.account.deviations["skipped"].startswith("ingest.heaps, partition 0: offsets 10 to 19")
-
-
-def test_a_topic_that_is_made_again_is_read_from_its_beginning_and_lags_by_what_is_on_it():
-    site = Site()
-    site.send(0, 10)
-    site.send(1, 10)
-    site.work()
-    site.broker.make_again(HEAPS)
-    site.send(0, 5)
-    site.send(1, 30)
-    site.work()
-    assert (site.figures, site.stream.account.log_cuts) == ((55, 0, 0, 0), 2)
-    assert "made again: expected offset 10 next, it goes on at 0" in site.stream.account.deviations["log_cuts"]
-    assert site.stream.lag == 0
-
-
 def test_without_positions_what_comes_again_is_refused():
     """As when `positions` and `accounts` were emptied and the group set back: whoever folds has the last word."""
     site = Site()

@@ -1,14 +1,19 @@
-"""The account of a demo: what the simulator says it sent beside what Tango clients read. No I/O.
+"""The account of notifications: what the simulator says it sent beside what Tango clients read.
 
 Every figure is compared, none within a tolerance: a single record lost or counted twice shows as
 a line that differs, with its name.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from facade.flows.telemetry.simulator.ingest import HeapReport
+from proving.progress import ProgressLine
+
+DRAINS_WITHIN: Final = 60.0
+"""Longest time for everything sent to be accounted for [s]."""
 
 BUS_FIGURES = ("Consumed", "Used", "Late", "Suppressed", "DeadLettered", "InFlight", "Balance", "Lag")
 STREAMS = {"ingest.heaps": "ingestHeaps", "ingest.summary": "ingestSummary"}
@@ -30,7 +35,7 @@ _USED, LATE = (STREAMS["ingest.heaps"] + figure for figure in ("Used", "Late"))
 """Figures that depend on the time at which the broker takes a record; so does heapsLate. Totals have both kinds."""
 
 
-class DemoCounts(msgspec.Struct, frozen=True, kw_only=True):
+class HeapCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Figures read over Tango, without attributes that cannot be read or are ATTR_INVALID."""
 
     bus: dict[str, int]
@@ -63,10 +68,22 @@ class BalanceLine(msgspec.Struct, frozen=True):
         return f"{self.where}: {self.what}: expected {self.expected:,}, got {found}"
 
 
-def compare(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
+def compare(sent: HeapReport, found: HeapCounts) -> list[BalanceLine]:
     """Return every figure of the account; of a run that is not `certain`, used and late records are one figure."""
     lines = [*_stream(sent, found), *_reasons(sent, found), *_master(sent, found), *_nodes(sent, found)]
     return lines if sent.certain else [*_used_or_late(lines)]
+
+
+def settled_account(progress: ProgressLine, sent: HeapReport, found: Callable[[], HeapCounts]) -> list[BalanceLine]:
+    """Compare until every figure agrees: a lag is of a moment, and a worker that has just joined writes once more."""
+    lines: list[BalanceLine] = []
+
+    def agrees() -> bool:
+        lines[:] = compare(sent, found())
+        return all(line.agrees for line in lines)
+
+    progress.wait_until(agrees, DRAINS_WITHIN, "the figures agree")
+    return lines
 
 
 def disagreements(sent: HeapReport, lines: list[BalanceLine]) -> list[str]:
@@ -91,11 +108,7 @@ def waited(sent: HeapReport) -> str:
     )
 
 
-def disagreeing(of: str, lines: Iterable[BalanceLine]) -> list[str]:
-    return [f"{of}: {line.what}: expected {line.expected}, got {line.found}" for line in lines if not line.agrees]
-
-
-def _stream(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
+def _stream(sent: HeapReport, found: HeapCounts) -> list[BalanceLine]:
     expected = sent.expected
     figures = {
         "Consumed": expected.consumed,
@@ -124,19 +137,19 @@ def _used_or_late(lines: Sequence[BalanceLine]) -> Iterator[BalanceLine]:
             yield line
 
 
-def _reasons(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
+def _reasons(sent: HeapReport, found: HeapCounts) -> list[BalanceLine]:
     wanted = {**sent.expected.suppressed, **sent.expected.dead_lettered}
     names = sorted(wanted.keys() | found.reasons.keys(), key=lambda name: (-wanted.get(name, 0), name))
     return [BalanceLine("SdpBus", f"reason {name}", wanted.get(name, 0), found.reasons.get(name, 0)) for name in names]
 
 
-def _master(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
+def _master(sent: HeapReport, found: HeapCounts) -> list[BalanceLine]:
     nodes = sent.nodes.values()
     wanted = {name: sum(getattr(node, figure) for node in nodes) for name, figure in MASTER_TOTALS.items()}
     return _lines("SdpMaster", wanted, found.master)
 
 
-def _nodes(sent: HeapReport, found: DemoCounts) -> list[BalanceLine]:
+def _nodes(sent: HeapReport, found: HeapCounts) -> list[BalanceLine]:
     lines = []
     for number, node in sent.nodes.items():
         wanted = {name: getattr(node, figure) for name, figure in NODE_TOTALS.items()}
