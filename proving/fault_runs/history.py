@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from facade.clock import as_seconds
 from facade.errors import InfraError
 from facade.flows.commands.messages import AckMessage, CommandMessage, issued
 from facade.flows.commands.outcomes import FINAL, REJECTED, UNDELIVERED

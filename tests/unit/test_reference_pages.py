@@ -6,7 +6,7 @@ import re
 import jsonschema
 import pytest
 
-from facade.exports.markdown import escaped
+from facade.exports.markdown import escaped, row, tidy
 from facade.exports.reference import export
 from facade.icd.load import load
 
