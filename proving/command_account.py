@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from facade.clock import as_seconds
 from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import COMPLETED, FINAL, REJECTED, TIMED_OUT, UNDELIVERED
@@ -123,7 +124,7 @@ def account(found: FoundCommands) -> Balance:
     for id, command in written.items():
         made.wrong += _command(command, outcomes.get(id), found.shown.get(id), executed[id])
     made.wrong += [
-        f"{line.id}: begun {(line.begun_at - line.not_after) / 1e6:.3f} s after its not_after"
+        f"{line.id}: begun {as_seconds(line.begun_at - line.not_after):.3f} s after its not_after"
         for line in found.executions
         if line.begun_at > line.not_after and not line.again  # what is done once more had begun in time
     ]

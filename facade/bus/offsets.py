@@ -35,6 +35,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from facade.bus.port import OffsetRange, Record, TopicPartition
+from facade.clock import NEVER, Time
 from facade.messages import WorkerPosition as WorkerPosition
 
 POSITIONS = "positions"
@@ -401,8 +402,8 @@ class PartitionPositions:
         """Return the offset after the consumed records."""
         return self._open[place].range.end
 
-    def take(self, place: TopicPartition, after: int, appended: int = 0) -> None:
-        """Note the offset after the consumed records, and the append time of the last one [Unix us]."""
+    def take(self, place: TopicPartition, after: int, appended: Time = NEVER) -> None:
+        """Note the offset after the consumed records, and the append time of the last one."""
         taken = self._open[place].range
         taken.end, taken.read_to = max(taken.end, after), max(taken.read_to, appended)
 
@@ -411,8 +412,8 @@ class PartitionPositions:
         if (found := self._open.get(place)) is not None:
             found.range.end = max(found.range.end, offset)
 
-    def is_read(self, place: TopicPartition, time: int) -> None:
-        """Note that everything appended before a time is consumed [Unix us]."""
+    def is_read(self, place: TopicPartition, time: Time) -> None:
+        """Note that everything appended before a time is consumed."""
         taken = self._open[place].range
         taken.read_to = max(taken.read_to, time)
 

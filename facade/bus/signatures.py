@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from facade.bus.port import Headers, Record
+from facade.clock import Time, as_time
 from facade.config import ControllerKey
 from facade.icd.model import Icd
 from facade.outcome import RecordRejected
@@ -40,9 +41,8 @@ def signed_topics(icd: Icd) -> list[str]:
 
 
 class _Key(NamedTuple):
-    since: float
-    """[Unix s], as `until`."""
-    until: float
+    since: Time
+    until: Time
     devices: str
     key: bytes
 
@@ -61,7 +61,10 @@ class Signatures:
     """
 
     def __init__(self, keys: Sequence[ControllerKey], topics: Collection[str]) -> None:
-        all_ = [_Key(one.since.timestamp(), one.until.timestamp(), one.devices, one.key.encode()) for one in keys]
+        all_ = [
+            _Key(as_time(one.since.timestamp()), as_time(one.until.timestamp()), one.devices, one.key.encode())
+            for one in keys
+        ]
         newest_first = sorted(all_, reverse=True)
 
         @lru_cache(maxsize=10_000)
@@ -75,8 +78,8 @@ class Signatures:
         """Return whether there is a key for the device of a record."""
         return record.topic in self._topics and bool(self._keys_of(record.key))
 
-    def sign(self, record: Record, now: float) -> Headers:
-        """Return the headers of a record, signed if there is a key for it at the time `now` [Unix s]."""
+    def sign(self, record: Record, now: Time) -> Headers:
+        """Return the headers of a record, signed if there is a key for it at the time `now`."""
         if not self.covers(record):
             return record.headers
         for one in self._keys_of(record.key):
@@ -87,7 +90,7 @@ class Signatures:
 
     def refusal(self, record: Record) -> RecordRejected | None:
         """Return the rejection of a record that no controller of its device has signed; None: it counts."""
-        appended = record.timestamp_us / 1e6
+        appended = record.timestamp_us
         if not self.covers(record) or appended < (keys := self._keys_of(record.key))[-1].since:
             return None
         found = [value for name, value in record.headers if name == HEADER]

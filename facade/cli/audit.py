@@ -112,7 +112,7 @@ def dead_letter_entry(record: Record) -> AuditEntry | None:
     if reason == SIGNATURE:
         act, target = f"{said.get(f'{dead_letters.PREFIX}topic')} refused", (record.key or b"").decode(errors="replace")
         return AuditEntry(
-            record.timestamp_us / 1e6, act, target, "", "", said.get(f"{dead_letters.PREFIX}detail", ""), "refusal"
+            record.timestamp_us, act, target, "", "", said.get(f"{dead_letters.PREFIX}detail", ""), "refusal"
         )
     if reason != redrive.REDRIVEN:
         return None

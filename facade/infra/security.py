@@ -151,7 +151,7 @@ class Security:
         """Write the settings files of all users, and return their passwords."""
         passwords, authority, key = {}, (self.folder / "ca.pem").read_text(), self.folder / "controllers.key"
         if not key.exists():
-            since = utc_text(round(SystemClock().now() * 1e6))
+            since = utc_text(SystemClock().now_us())
             _write(key, f'devices = "*"\nkey = "{secrets.token_urlsafe(32)}"\nsince = {since}\n')
         icd = load()
         of_controllers = {role for name in signed_topics(icd) for role in icd.topics[name].readers}

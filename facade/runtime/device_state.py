@@ -70,7 +70,7 @@ class DeviceStates(Flow):
 
     def __init__(self, icd: Icd, devices: Mapping[str, str], signatures: Signatures = UNSIGNED) -> None:
         self._icd, self.signatures = icd, signatures
-        self._newest: dict[bytes | None, int] = {}
+        self._newest: dict[bytes | None, Time] = {}
         """Time of the newest signed record [Unix us], by its key."""
         self._known: dict[str, dict[str, Attribute | frozenset[str]]] = {
             device: _known(icd.commanded[name]) for device, name in devices.items()
@@ -123,7 +123,7 @@ class DeviceStates(Flow):
         if self.signatures.covers(record):
             if why := self.signatures.refusal(record):
                 return why
-            if message.time < self._newest.get(record.key, 0):
+            if message.time < self._newest.get(record.key, NEVER):
                 return LATE
             self._newest[record.key] = message.time
         return self.take(message, record.timestamp_us, record.topic)

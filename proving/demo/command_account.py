@@ -90,7 +90,7 @@ def calls(given: Iterable[Given]) -> list[CallLine]:
 
 def _ordered(order: CommandMessage) -> CallLine:
     """Return an order as a call of its controller."""
-    called = order.issued / 1e6
+    called = as_seconds(order.issued)
     return CallLine(device=order.device, command=order.command, called=called, seconds=0.0, answer="given", id=order.id)
 
 

@@ -16,7 +16,7 @@ from facade.bus.kafka.producer import KafkaSender, KafkaStreamWriter, KafkaWrite
 from facade.bus.port import BusHealth, Record
 from facade.bus.signatures import HEADER, SIGNATURE, Signatures, signed_topics
 from facade.cli.audit import dead_letter_entry
-from facade.clock import ManualClock
+from facade.clock import NEVER, ManualClock, as_time
 from facade.config import ControllerKey, Settings, make_settings
 from facade.errors import ConfigError
 from facade.exports import asyncapi
@@ -45,7 +45,7 @@ CONTROLLER, STRANGER = Signatures(KEYS[:1], TOPICS), signatures(_01=THEIRS)
 
 
 def signed(record: Record, by: Signatures = CONTROLLER) -> Record:
-    return replace(record, headers=by.sign(record, BASE_US / 1e6))
+    return replace(record, headers=by.sign(record, BASE_US))
 
 
 def state(value: str, at_us: int, device: str = SUBARRAY, attribute: str = "obsState") -> Record:
@@ -65,7 +65,7 @@ def test_the_signature_is_what_the_documents_say() -> None:
     topic, record_key, value = found[1].split("\\n")
     record = Record(topic=topic, key=record_key.encode(), value=value.encode())
     by = Signatures([ControllerKey(devices="*", key=found[2])], TOPICS)
-    assert by.sign(record, 0.0) == (("signature", found[3].encode()),)
+    assert by.sign(record, NEVER) == (("signature", found[3].encode()),)
     said = asyncapi.signed(load())["headers"]["properties"]["signature"]["description"]
     assert "topic without its prefix, a line feed, the key of the record, a line feed, and its value" in said
 
@@ -105,7 +105,7 @@ def test_one_key_follows_another_and_the_log_before_the_first_one_counts() -> No
         return both.refusal(at) is None
 
     def signed_at(by: Signatures, hours: float) -> Record:
-        return replace(RECORD, headers=by.sign(RECORD, (NOW + hours * hour).timestamp()))
+        return replace(RECORD, headers=by.sign(RECORD, as_time((NOW + hours * hour).timestamp())))
 
     assert signed_at(both, 1) == signed_at(old, 1)
     assert signed_at(both, 2.5) == signed_at(new, 2.5)

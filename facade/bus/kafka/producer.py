@@ -110,7 +110,7 @@ class ProducerCore:
         if on_delivery is not None:
             more["on_delivery"] = on_delivery
         topic = self.connection.topic(record.topic)
-        headers = list(self._signatures.sign(record, self.connection.clock.now()))
+        headers = list(self._signatures.sign(record, self.connection.clock.now_us()))
         while True:
             client = self.client
             try:

@@ -61,7 +61,7 @@ from facade.bus.kafka.read_range import read_range
 from facade.bus.kafka.refusals import WRITE, describe, explain, lacks_right
 from facade.bus.offsets import ACCOUNTS, POSITIONS, WorkerPosition, newest, position_record
 from facade.bus.port import TRANSACTION, BusHealth, Record
-from facade.clock import NEVER, Time, as_duration, from_ms
+from facade.clock import MINUTE, NEVER, Time, as_duration, from_ms
 from facade.errors import BusError, NotSent, OutcomeUnknown
 
 _log = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ new client."""
 
 _MOST_RUNS = 1000
 """Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
-_NEAR = 60.0
-"""The records of a transaction are appended within this time of each other [s]."""
+_NEAR = MINUTE
+"""The records of a transaction are appended within this time of each other."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
 """Duration from which a transaction may have lost a connection with a request on it [s]: the client subtracts up to
 2 s from `IDLE` at random, and logs no such close."""
@@ -84,8 +84,8 @@ class _Open(NamedTuple):
 
     run: str
     number: int
-    time: float
-    """Of its newest record [Unix s]."""
+    time: Time
+    """Of its newest record."""
     is_surely_open: bool
     """Whether the last stable offset is its record's: otherwise only another slot's transaction may be open."""
 
@@ -228,7 +228,7 @@ class TransactionalProducer:
             if at <= last.offset:  # otherwise its end has come meanwhile
                 run, _, number = _said(last).removeprefix(begin).partition(" ")
                 number = number if number.isdecimal() else "0"
-                left[topic, partition] = _Open(run, int(number), last.timestamp_us / 1e6, at in offsets)
+                left[topic, partition] = _Open(run, int(number), last.timestamp_us, at in offsets)
         return left
 
     def _find_committed(self, left: Mapping[port.TopicPartition, _Open]) -> dict[str, int]:
@@ -244,7 +244,8 @@ class TransactionalProducer:
         said = f"{self._slot} {one.run} {one.number}"
         for topic in self._outputs:
             begin, after = (
-                find_range(self._connection, topic, since=one.time + by, within=timeouts.STEP) for by in (-_NEAR, _NEAR)
+                find_range(self._connection, topic, since=since, within=timeouts.STEP)
+                for since in (one.time - _NEAR, one.time + _NEAR)
             )
             for partition, (first, end) in begin.items():
                 if (here := left.get((topic, partition))) is not None and here.is_surely_open:
