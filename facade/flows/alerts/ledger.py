@@ -18,6 +18,7 @@ from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, Ala
 from facade.flows.alerts.refusals import refusal
 from facade.flows.alerts.suppression import Suppression, meant
 from facade.icd.model import Condition, Location
+from facade.recent import Bounded
 from facade.severities import SEVERITIES
 
 _AHEAD_US, _BEHIND_US = 10_000_000, 7 * 86_400_000_000
@@ -71,7 +72,7 @@ class AlarmLedger:
         self._moved: set[str] = set()
         self._recalled_until = 0
         """Newest change of a recalled alarm [Unix us]; 0: none is unchecked."""
-        self._forgotten: dict[AlarmKey, None] = {}
+        self._forgotten: Bounded[AlarmKey, None] = Bounded(_MOST_AT_REST)
         """The alarms dropped last, in case their last records are lost."""
         self._occurrences: list[tuple[AlarmKey, int]] = []
         self._annunciations: list[int] = []
@@ -221,8 +222,6 @@ class AlarmLedger:
             self.forget(key)
             touched[key] = None
             self._forgotten[key] = None
-        while len(self._forgotten) > _MOST_AT_REST:
-            del self._forgotten[next(iter(self._forgotten))]
         return [(key, self.get(key)) for key in touched]
 
     def take_moved(self) -> set[str]:
@@ -232,7 +231,7 @@ class AlarmLedger:
 
     def touch_all(self) -> None:
         """Mark all alarms as changed, forgotten ones too: any of their states may be lost."""
-        self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
+        self._touched |= {**self._forgotten, **dict.fromkeys(alarm.key for alarm in self.alarms())}
 
     def take_occurrences(self) -> list[tuple[AlarmKey, int]]:
         """Return the new occurrences of alarms since the last call, with their times [Unix us]."""

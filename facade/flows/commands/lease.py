@@ -7,6 +7,7 @@ a suspended server refuses before another one can have taken over.
 """
 
 from facade.flows.commands.messages import HeartbeatMessage
+from facade.recent import Bounded
 
 TERM = 2.5
 """How long a heartbeat is good for [s]."""
@@ -22,7 +23,7 @@ class Lease:
         self._incarnation = incarnation
         self._term = term
         self._renewed_us = 0
-        self._sent: dict[int, float] = {}
+        self._sent: Bounded[int, float] = Bounded(100)  # after more the bus is away; so late a heartbeat proves nothing
         self._good_until = self._held_since = float("-inf")
         self._released = False
         self.holder: str | None = None
@@ -31,8 +32,6 @@ class Lease:
     def sent(self, heartbeat: HeartbeatMessage, monotonic: float) -> None:
         """Note that an own heartbeat was passed to the bus at a monotonic time [s]."""
         self._sent[heartbeat.time] = monotonic
-        while len(self._sent) > 100:  # the bus is away; such a late heartbeat proves nothing
-            del self._sent[next(iter(self._sent))]
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: int) -> None:
         """Process a heartbeat from the log, with the broker's timestamp [Unix us]."""
