@@ -9,7 +9,6 @@ test has the list of the calls that were tried with a hanging device and databas
 """
 
 import logging
-import math
 import threading
 from base64 import b64encode
 from collections import deque
@@ -33,6 +32,7 @@ from facade.flows.mirror.source import (
     SourceEvent,
     SourceTask,
 )
+from facade.numbers import json_value
 
 _log = logging.getLogger(__name__)
 
@@ -302,11 +302,7 @@ def _in_json(value: Any, kind: Any) -> Any:
         return str(value)
     if isinstance(value, np.ndarray):
         is_plain = value.dtype.kind != "f" or bool(np.isfinite(value).all())
-        value = value.tolist()
-        if is_plain:
-            return value
+        return value.tolist() if is_plain else json_value(value)
     if isinstance(value, list | tuple):
         return [_in_json(one, kind) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    return json_value(value)

@@ -1,6 +1,7 @@
-"""Number types of the messages' structs, with the bounds of the JSON Schemas."""
+"""Number types of the messages' structs, with the bounds of the JSON Schemas, and numbers that JSON does not have."""
 
-from typing import Annotated
+import math
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,3 +19,12 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Integer = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 OrNone = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)]
 """A natural number; -1: there is none."""
+
+
+def json_value(value: Any) -> Any:
+    """Return a value, or an array of values, in JSON's types: NaN and the infinities become texts."""
+    if type(value) is float:
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, tuple | list):
+        return [json_value(one) for one in value]
+    return json_value(value.tolist()) if hasattr(value, "tolist") else value  # NumPy's arrays and scalars

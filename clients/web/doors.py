@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from facade.clock import Clock
 from facade.errors import ConfigError
+from facade.recent import Bounded
 
 _log = logging.getLogger(__name__)
 
@@ -133,17 +134,15 @@ class Rate:
 
     def __init__(self, per_second: float, at_once: float, clock: Clock) -> None:
         self._per_second, self._at_once, self._clock = per_second, at_once, clock
-        self._left: dict[str, tuple[float, float]] = {}
+        self._left: Bounded[str, tuple[float, float]] = Bounded(_MOST_KEYS)
         """Requests left in the burst of each key, and the time of this count [s]; the key seen last comes last."""
 
     def count(self, key: str) -> None:
         """Count a request; `TooManyRequests` if the rate is exceeded."""
         now = self._clock.monotonic()
-        left, at = self._left.pop(key, (self._at_once, now))
+        left, at = self._left.get(key, (self._at_once, now))
         left = min(self._at_once, left + (now - at) * self._per_second)
         self._left[key] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > _MOST_KEYS:
-            del self._left[next(iter(self._left))]
         if left < 1:
             raise TooManyRequests
 

@@ -23,11 +23,11 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import msgspec
-import numpy as np
 
 from clients.events import EventRecord
 from facade.clock import Clock, as_seconds
 from facade.flows.alerts.follower import FollowedAlert
+from facade.numbers import json_value
 from facade.reading import Quality
 
 PERIOD: Final = 0.25
@@ -269,7 +269,7 @@ class Feed:
         error = record.last_error if record.failing else ""
         if newest is None:
             return [None, Quality.INVALID.value, 0.0, error]
-        return [exact(newest.value), newest.quality.value, newest.time, error]
+        return [json_value(newest.value), newest.quality.value, newest.time, error]
 
     def _trace(self, device: str, attribute: str, value: list[Any]) -> None:
         number = value[0]
@@ -289,15 +289,6 @@ class Feed:
             else:
                 # A count of late records changes without a newer data time. The first value may be hours old.
                 trend.add(value[2] if 0 < trend.last < value[2] else now, float(number))
-
-
-def exact(value: Any) -> Any:
-    """Return a value in which JSON keeps NaN and infinity, as texts; elements of Tango's arrays are numpy's."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return [exact(one) for one in value] if isinstance(value, tuple | list) else value
 
 
 _encode = msgspec.json.Encoder().encode

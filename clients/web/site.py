@@ -15,7 +15,6 @@ from clients.alarm_choice import ACTIONS, request, urgency
 from clients.ask import AskedDevice
 from clients.status import QUESTIONS, judge, see
 from clients.web.doors import Person
-from clients.web.feed import exact
 from clients.web.following import is_followed
 from facade.clock import Clock, as_time, utc_seconds
 from facade.errors import ConfigError, FacadeError, InfraError
@@ -25,6 +24,7 @@ from facade.icd.fields import Schema
 from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
 from facade.icd.units import unit_of
 from facade.manifest import Manifest, manifests
+from facade.numbers import json_value
 
 ALERTS: Final = "SdpAlerts"
 MASTER: Final = "SdpMaster"
@@ -177,7 +177,7 @@ class Site:
         """Read an attribute that sends no events, such as a table of gains."""
         self.require(device, attribute)
         found = self._asked(device).event(attribute)
-        return {"value": exact(found.value), "quality": found.quality.value, "time": found.time}
+        return {"value": json_value(found.value), "quality": found.quality.value, "time": found.time}
 
     def nodes(self) -> dict[str, list[float | None]]:
         """Return the figures of all ingest nodes, each by the node's number: one read for any number of nodes."""

@@ -1,6 +1,5 @@
 """The topics that a controller reads: commands for its devices, acknowledgements and states of all."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from facade.bus.port import Reader, Record
@@ -10,6 +9,7 @@ from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, dec
 from facade.flows.commands.outcomes import BY_FACADE, COMPLETED, FINAL
 from facade.flows.commands.tracker import Tracker
 from facade.outcome import Suppressed, Unused
+from facade.recent import Bounded
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import DeviceStates, StateMessage, decode_state
@@ -61,14 +61,12 @@ class ParentOrders:
     """
 
     def __init__(self) -> None:
-        self._ended: OrderedDict[str, AckMessage] = OrderedDict()
+        self._ended: Bounded[str, AckMessage] = Bounded(_KEPT)
 
     def fold(self, ack: AckMessage) -> None:
         """Process an acknowledgement of any command from the log."""
-        if ack.status in FINAL - BY_FACADE and ack.id not in self._ended:
-            self._ended[ack.id] = ack
-            if len(self._ended) > _KEPT:
-                self._ended.popitem(last=False)
+        if ack.status in FINAL - BY_FACADE:
+            self._ended.setdefault(ack.id, ack)
 
     def why_ended(self, id: str) -> str:
         """Return the reason why the orders of a command are void; an empty text when they are valid."""

@@ -25,6 +25,7 @@ from facade.errors import BusError, ConfigError
 from facade.messages import Batch
 from facade.producer.folder import DiskFolder, Folder
 from facade.producer.spool import MOST_BYTES, Spool, Stored
+from facade.runtime.steps import StepThread
 
 # --- Forwarding ---
 
@@ -195,8 +196,6 @@ _log = logging.getLogger(__name__)
 _TOPIC: Final = "ingest.heaps"
 _STEP: Final = 0.02
 """Time between two steps of the thread [s]."""
-_AFTER_AN_ERROR: Final = 1.0
-"""Wait after a failed step, so that a permanent error does not fill the log [s]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +283,8 @@ class HeapProducer:
         self._since = 0.0
         self._dropped = self._told = 0
         self._said: tuple[str, str, bool] = ("", "", False)
-        self._lock, self._stop = threading.RLock(), threading.Event()
-        self._thread: threading.Thread | None = None
+        self._lock = threading.RLock()
+        self._thread = StepThread(self.step, self._producer, each=_STEP, on_mistake=self._pause)
         self._closed = False
 
     def add(self, *, scan_id: int, channel_count: int, **fields: float) -> None:
@@ -358,7 +357,6 @@ class HeapProducer:
 
     def start(self) -> None:
         """Call `step` in a thread from now on."""
-        self._thread = threading.Thread(target=self._run, name=self._producer, daemon=True)
         self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
@@ -375,9 +373,7 @@ class HeapProducer:
             if self._closed:
                 return
             self._closed = True
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.end()
         self.flush()
 
         def is_empty() -> bool:
@@ -407,15 +403,9 @@ class HeapProducer:
     ) -> None:
         self.close()
 
-    def _run(self) -> None:
-        while not self._stop.wait(_STEP):
-            try:
-                self.step()
-            except Exception as error:
-                # A bug must not end the thread, and leave a producer that seems to send.
-                _log.exception("step failed producer=%s", self._producer)
-                self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
-                self._stop.wait(_AFTER_AN_ERROR)
+    def _pause(self, error: Exception) -> None:
+        """Show why nothing is sent: a producer must not seem to send."""
+        self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
 
     def _cut_when_due(self) -> None:
         held = len(self._columns["seq"])

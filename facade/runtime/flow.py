@@ -1,15 +1,15 @@
 """The seam between flows and views on one side, and the event loop and publisher on the other."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from facade.bus.offsets import Extent
 from facade.bus.port import Record
-from facade.clock import NOTHING, SECOND, Duration, Time
+from facade.clock import FOREVER, NEVER, NOTHING, SECOND, Duration, Time
 from facade.outcome import Outcome
-from facade.reading import Reading
+from facade.reading import Changes, Reading, Value
 from facade.runtime.columns import ReadingColumn
 from facade.severities import Severity
 
@@ -111,15 +111,42 @@ class Flow(ABC):
 
 
 VIEW_PERIOD = SECOND // 4
-"""Time between two updates of a view, as values change with time alone."""
+"""Time between two looks of a view, as values change with time alone."""
+AFTER_CHANGES: Final = FOREVER - NEVER
+"""Time between two looks of a view whose values change only with what it shows."""
 
 
-def is_due(now: Time, looked_at: Time, gap: Duration = VIEW_PERIOD) -> bool:
-    """Return whether a view is due, `gap` after the last time or when the clock was set back.
+class Gate:
+    """Decides when a view looks again: after a change, or when a while has passed.
 
-    The clock of a replay may stand still: a view is always due then.
+    Parameters
+    ----------
+    period
+        Longest time between two looks.
+    gap
+        Least time between two looks, however much changes.
     """
-    return not NOTHING < now - looked_at < gap
+
+    def __init__(self, period: Duration = VIEW_PERIOD, gap: Duration = NOTHING) -> None:
+        self.period, self.gap = period, gap
+        self._looked_at, self._version = NEVER, object()
+
+    def is_due(self, now: Time, version: object = None) -> bool:
+        """Return whether to look at a time, when a version shows what has changed.
+
+        It is due, too, when the clock was set back. The clock of a replay may stand still: a look is always due then.
+        """
+        return not NOTHING < now - self._looked_at < (self.period if version == self._version else self.gap)
+
+    def close(self, now: Time, version: object = None) -> None:
+        """Note a look."""
+        self._looked_at, self._version = now, version
+
+    def passes(self, now: Time, version: object = None) -> bool:
+        """Return whether to look, and note that."""
+        if is_due := self.is_due(now, version):
+            self.close(now, version)
+        return is_due
 
 
 class View(Protocol):
@@ -127,6 +154,36 @@ class View(Protocol):
 
     def readings(self, now: Time) -> Iterable[DeviceReading]:
         """Return the readings that may have changed since the last call; unchanged ones are filtered out later."""
+
+
+class DeviceView(ABC):
+    """A view of one device, behind a gate."""
+
+    def __init__(self, device: str, gate: Gate | None = None) -> None:
+        self._device, self._gate = device, gate or Gate()
+        self._changes = Changes()
+        """Shown values without a time of their own."""
+
+    def readings(self, now: Time) -> Iterator[DeviceReading]:
+        """Return all readings after a change, or when a while has passed; see `View`."""
+        version = self._version()
+        if not self._gate.is_due(now, version):
+            return
+        for name, reading in self._readings(now):
+            yield self._device, name, reading
+        self._gate.close(now, version)  # not before: a reading that fails would hide the others
+
+    def _version(self) -> object:
+        """Return what is different after a change that must not wait."""
+        return None
+
+    @abstractmethod
+    def _readings(self, now: Time) -> Iterable[tuple[str, Reading]]:
+        """Return the readings by name."""
+
+    def _dated(self, values: Mapping[str, Value], now: Time) -> Iterator[tuple[str, Reading]]:
+        """Return the readings of values that have no time of their own."""
+        return ((name, self._changes.reading(name, value, now)) for name, value in values.items())
 
 
 class Effects(Protocol):

@@ -7,7 +7,6 @@ even these do not come, the bus is away, and the state of every component is unk
 import re
 import secrets
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from facade.printable import listed
 from facade.reading import Reading
 from facade.runtime.flow import Flow
 from facade.runtime.health_issues import DEGRADED, FAILED
+from facade.runtime.steps import StepThread
 
 TOPIC = "heartbeats"
 INTERVAL = 1.0
@@ -141,12 +141,8 @@ class Pulse:
     def __init__(self, sign: SignOfLife, clock: Clock) -> None:
         self._sign, self._clock = sign, clock
         self._round_at = clock.monotonic()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
-
-    def start(self) -> None:
-        """Start."""
-        self._thread.start()
+        self._thread = StepThread(self._beat, "heartbeats", each=INTERVAL / 4)
+        self.start = self._thread.start
 
     def came_round(self) -> None:
         """Note a turn of the loop."""
@@ -154,15 +150,12 @@ class Pulse:
 
     def end(self) -> None:
         """Stop, and write the final heartbeat."""
-        self._stop.set()
-        self._thread.join(INTERVAL)
+        self._thread.end(INTERVAL)
         self._sign.end()
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            if self._clock.monotonic() - self._round_at < _STUCK:
-                self._sign.perform()
-            self._stop.wait(INTERVAL / 4)
+    def _beat(self) -> None:
+        if self._clock.monotonic() - self._round_at < _STUCK:
+            self._sign.perform()
 
 
 class Heard(NamedTuple):

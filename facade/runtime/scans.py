@@ -1,6 +1,7 @@
 """Scans of subarrays: nodes of a scanning subarray must not be silent."""
 
 from facade.clock import SECOND, Time
+from facade.recent import Bounded
 from facade.runtime.composition import Server
 from facade.runtime.device_state import OBS_STATE, StateMessage
 
@@ -15,7 +16,7 @@ class Scans:
     """The scan that each subarray ran, and the subarrays that scan now, by the controllers' reports."""
 
     def __init__(self) -> None:
-        self._ran: dict[int, str] = {}
+        self._ran: Bounded[int, str] = Bounded(_MOST_SCANS)
         """Device of the subarray by scan, the newest last."""
         self._since: dict[str, Time] = {}
         """Begin of the scan of each scanning subarray."""
@@ -27,10 +28,7 @@ class Scans:
         elif message.attribute == OBS_STATE:
             self._since.setdefault(message.device, message.time)
         elif message.attribute == SCAN_ID and message.value.isdecimal() and int(message.value):
-            self._ran.pop(int(message.value), None)
             self._ran[int(message.value)] = message.device
-            if len(self._ran) > _MOST_SCANS:
-                del self._ran[next(iter(self._ran))]
 
     def subarray(self, scan: int) -> str:
         """Return the subarray of a scan; empty: unknown."""

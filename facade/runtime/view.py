@@ -1,19 +1,19 @@
 """The base of views of the newest records of a topic that is read completely at the start."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 
-from facade.clock import NEVER, SECOND, Time
+from facade.clock import SECOND, Time
 from facade.printable import printable
-from facade.reading import Changes, Reading, Value, judge
+from facade.reading import Reading, Value, judge
 from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, is_due
+from facade.runtime.flow import DeviceView, Gate
 
-_GAP = SECOND // 5
-"""Least time between two updates."""
+_PERIOD = SECOND // 5
+"""Time between two updates."""
 
 
-class NewestView(ABC):
+class NewestView(DeviceView):
     """Shows connection, version, State and Status; subclasses add readings; see `facade.runtime.flow.View`.
 
     Parameters
@@ -26,18 +26,12 @@ class NewestView(ABC):
     """Content of the topic, for Status."""
 
     def __init__(self, device: str, server: Server, *topics: str) -> None:
-        self._device, self._server, self._topics = device, server, topics
+        super().__init__(device, Gate(_PERIOD))
+        self._server, self._topics = server, topics
         self._health, self._class = server.bus.health, server.icd.classes[server.classes[device]]
         self._attributes = {one.name: one for one in self._class.attributes}
-        self._looked_at = NEVER
-        self._changes = Changes()
-        """Shown values without a time of their own."""
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return all readings; the publisher filters out unchanged ones."""
-        if not is_due(now, self._looked_at, _GAP):
-            return
-        self._looked_at = now
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         values: dict[str, Value] = {"connected": self._health.connected, "versionId": self._server.version}
         error = self._health.last_error or "none yet"
         if is_known := self._server.has_read(*self._topics):
@@ -49,8 +43,7 @@ class NewestView(ABC):
         else:
             state, lines = "UNKNOWN", [f"The {self.what} were not read from the bus yet; last error: {error}."]
         values |= {"State": state, "Status": "\n".join(map(printable, lines))}
-        for name, reading in self._show(values, now, is_known=is_known):
-            yield self._device, name, reading
+        yield from self._show(values, now, is_known=is_known)
 
     @abstractmethod
     def _look(self, now: Time) -> dict[str, Value]:

@@ -38,7 +38,7 @@ MAY_GROW = {
     "Partial.fields": 1_000,  # in up to 16 windows of each node while a worker stands still
     "Progress._stands": 1_000,  # partitions
     "Publisher._due_at": 1_000,  # attributes
-    "QualityView._counts": 1_000,  # attributes
+    "QualityView._rate": 1_000,  # the counts of the last seconds
     "RateMeter._seconds": 1_000,  # the last seconds
     "Statistics._occurrences": 1_000,  # the newest ones of each alarm
     "TelemetryHealth._counted": 1_000,  # late records of each node in 10 s
@@ -50,7 +50,7 @@ MAY_GROW = {
 """Places that remember some of the past, or each attribute and partition, and the most that they may hold."""
 
 _LEAVES = (int, float, str, bytes, type(None), type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
-_LIBRARY = ("builtins", "collections", "functools", "itertools")
+_LIBRARY = ("builtins", "collections", "facade.recent", "functools", "itertools")
 _OURS = ("facade.", "tests.simulation.threads")
 
 

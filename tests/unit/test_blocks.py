@@ -1,7 +1,6 @@
 """Processing blocks from the topic to what SdpSubarray and SdpMaster show, on the simulation's brokers."""
 
 import json
-import random
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +12,7 @@ from facade.flows.blocks import flow as blocks_flow
 from facade.flows.blocks.flow import MOST_SHOWN, BlocksFlow, values
 from facade.flows.blocks.source import BLOCKS, STATES, BlockSource, newest_sequence
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, USED, Suppressed
+from facade.outcome import USED, Suppressed
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 
@@ -169,46 +168,6 @@ def fold(*records: Record) -> BlocksFlow:
 
 def counts(flow: BlocksFlow) -> dict[int, dict[str, int]]:
     return {number: dict(+one.counts) for number, one in flow.subarrays.items()}
-
-
-def test_each_record_has_one_outcome() -> None:
-    flow = fold()
-    for record, outcome in (
-        (told(1, "WAITING", 5), USED),
-        (told(1, "WAITING", 5), Suppressed("repeated")),
-        (told(1, "RUNNING", 4), Suppressed("older")),
-        (told(1, "FAILED", 6, subarray=2), USED),
-        (told(1, "FINISHED", 7), USED),
-        (told(2, "FINISHED", 1, subarray=9), Suppressed("other-subarray")),
-        (Record(topic=BLOCKS, key=b"pb-a-9", value=None), TOMBSTONE),
-        (Record(topic=BLOCKS, key=b"\xff", value=None), TOMBSTONE),
-    ):
-        assert flow.fold(record, count=True) == outcome
-    assert counts(flow) == {1: {"FINISHED": 1}, 2: {}}
-    assert not flow.subarrays[2].failed
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_any_history_gives_the_counts_of_the_newest_records(seed: int) -> None:
-    """Live, with repeats, and when what compaction has left is read again from the beginning, or from anywhere."""
-    rng = random.Random(seed)
-    history: list[Record] = []
-    for sequence in range(1, 400):
-        record = told(rng.randrange(40), rng.choice(STATES), sequence, subarray=rng.choice((1, 2)))
-        history += [record] * rng.choice((1, 1, 2))
-        if rng.random() < 0.1:
-            history.append(Record(topic=BLOCKS, key=b"pb-a-%d" % rng.randrange(40), value=None))
-    newest = {one.key: one for one in history}
-    live, again = fold(*history), fold(*newest.values())
-    assert counts(live) == counts(again)
-    dirty = rng.randrange(len(history))
-    compacted = [one for at, one in enumerate(history) if at >= dirty or newest[one.key] is one]
-    assert counts(fold(*compacted)) == counts(live)
-    assert sum(sum(one.values()) for one in counts(live).values()) == sum(
-        one.value is not None for one in newest.values()
-    )
-    shown, reread = (values(flow.subarrays.values()) for flow in (live, again))
-    assert {**shown, "newestFailure": ""} == {**reread, "newestFailure": ""}
 
 
 def test_memory_is_bounded_and_counts_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:

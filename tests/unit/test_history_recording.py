@@ -10,11 +10,12 @@ import pytest
 import tango
 
 from devices.in_memory import MemoryContext
+from facade.bus.bounded_writer import MOST_UNDER_WAY
 from facade.bus.memory import MemoryBus, MemoryLog
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings, load_settings
-from facade.flows.archive.recording import HISTORY, MOST_UNDER_WAY, REPEAT, HistoryRecorder, RecordingSink
+from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder, RecordingSink
 from facade.icd.load import load
 from facade.reading import Quality, Reading, Value
 from facade.runtime.columns import ReadingColumn

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from facade.bus.bounded_writer import MOST_UNDER_WAY
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.mirror import choice
@@ -27,7 +28,7 @@ from facade.flows.mirror.messages import (
     device_of,
     rule_record,
 )
-from facade.flows.mirror.mirror import CHECK, CONFIRM, MOST_UNDER_WAY, REPEAT, Mirror
+from facade.flows.mirror.mirror import CHECK, CONFIRM, REPEAT, Mirror
 from facade.flows.mirror.source import (
     AttributeValue,
     DeviceJob,

@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.bus.port import BusHealth, Record
+from facade.bus.port import BusHealth
 from facade.clock import ManualClock, as_time
 from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.alerts.suppression import Suppression
 from facade.flows.overview.views import Overview
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, USED, RecordRejected
+from facade.outcome import USED
 from facade.runtime.flow import Fault
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.overview import NOW, heartbeat, overview
@@ -316,17 +316,6 @@ def test_numbers_of_two_lives_lie_far_apart(bench: Bench) -> None:
         bench.clock.sleep(0.05)
     first = round(began * 1e6)
     assert bench.clock.now_us() - (first + len(bench.alerts())) > MOST_MISSING
-
-
-def test_a_state_that_is_gone_or_broken_is_no_alarm():
-    before = ReportedBefore()
-    alarm = Alarm(condition=KEY[0], source=KEY[1], state="UNACK", through=1)
-    before.fold(state_record(KEY, alarm), count=True)
-    bad = before.fold(Record(topic="alert-state", key=b"x", value=b"{"), count=True)
-    assert isinstance(bad, RecordRejected)
-    assert bad.reason == "not-json"
-    assert before.fold(state_record(KEY, None), count=True) == TOMBSTONE
-    assert before.active == {}
 
 
 @pytest.mark.parametrize(

@@ -93,16 +93,6 @@ def test_an_image_in_tangos_form(bench):
     assert value == [[1.0] * 3] * 3
 
 
-def test_who_starts_late_has_the_newest_at_once(bench):
-    for number in range(20):
-        bench.tell("flaggedFraction", number / 100)
-    bench.tell("flaggedFraction", 0.5, subarray=2)
-    bench.start()
-    assert bench.shown("flaggedFraction").value == 0.19
-    assert bench.shown("flaggedFraction", SECOND).value == 0.5
-    assert sum(name == "flaggedFraction" for _, name, _ in bench.sink.pushed) == 2
-
-
 def test_a_metric_that_stops_is_invalid_by_the_wall_clock_and_the_others_are_not(bench):
     bench.tell("channelFrequencies", np.array([1e9, 2e9]), unit="Hz")
     bench.tell("flaggedFraction", 0.1)
@@ -277,11 +267,6 @@ def test_a_longer_array_is_shown_as_means_of_blocks(bench):
     assert np.shape(bench.shown("visibilityAmplitude").value) == (197, 64)
     bench.tell("antennaNames", np.array([f"A{number}" for number in range(394)]))
     assert bench.shown("antennaNames").value[:2] == ("A0", "A2")
-
-
-def test_a_metric_of_a_subarray_without_a_device_is_counted(bench):
-    bench.tell("flaggedFraction", 0.1, subarray=7)
-    assert (dict(bench.account.reasons), bench.letters()) == ({"other-subarray": 1}, [])
 
 
 BAD = {

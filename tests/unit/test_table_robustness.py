@@ -9,10 +9,8 @@ import facade.flows.tables.worker
 from facade.bus.port import Aborted, Record
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.worker import TableWorker
-from facade.outcome import USED, Suppressed
 from tests.support.simulated_bus import MemoryBus, MemoryTransactionalMember
 from tests.support.tables import ICD, Desk, cut
 
@@ -59,16 +57,6 @@ def test_who_has_lost_its_partition_announces_nothing(bench):
     complete = [one["table"] for one in bench.said() if one["state"] == "COMPLETE"]
     assert complete == ["v1", "v2"]
     assert bench.totals()["used"] == 6
-
-
-def test_an_older_announcement_does_not_become_the_newest(bench):
-    """Should one be written all the same."""
-    bench.verdict = lambda content: {"note": ""}
-    bench.run([*cut("v1", b"1" * 30), *cut("v2", b"2" * 30)])
-    records = [record for record in bench.broker.read("tables") if record.value and b'"COMPLETE"' in record.value]
-    flow = TablesFlow()
-    assert [flow.fold(record, count=True) for record in (*records, records[0])] == [USED, USED, Suppressed("older")]
-    assert flow.complete["p"].table.table == "v2"
 
 
 def test_what_a_file_holds_is_a_copy(tmp_path):

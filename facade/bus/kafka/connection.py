@@ -18,6 +18,7 @@ from facade.clock import Clock, SystemClock, from_ms
 from facade.config import HIDDEN, Settings, is_secret
 from facade.errors import ConfigError
 from facade.icd.load import load
+from facade.recent import Bounded
 
 
 def refusals(properties: Mapping[str, str]) -> Iterator[str]:
@@ -104,7 +105,7 @@ class Repeats(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[str, tuple[float, int]] = {}
+        self._seen: Bounded[str, tuple[float, int]] = Bounded(_MOST_ERRORS)
         """By error: when a line was last passed [Unix s], and the number of lines held back since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -112,13 +113,11 @@ class Repeats(logging.Filter):
         # The client library gives its facility, the name of the client, and the text.
         parts = record.args if isinstance(record.args, tuple) else ()
         error = _VARIES.sub("", " ".join(str(part) for part in (*parts[:1], *parts[2:])) or record.getMessage())
-        passed, held = self._seen.pop(error, (-math.inf, 0))
+        passed, held = self._seen.get(error, (-math.inf, 0))
         if record.created - passed < _LOG_AGAIN:
             self._seen[error] = (passed, held + 1)
             return False
         self._seen[error] = (record.created, 0)
-        if len(self._seen) > _MOST_ERRORS:
-            self._seen.pop(next(iter(self._seen)), None)
         if held:
             record.msg, record.args = f"{record.getMessage()} ({held} more such lines since the last one)", ()
         return True

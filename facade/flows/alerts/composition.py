@@ -18,7 +18,7 @@ from facade.icd.model import Icd
 from facade.printable import printable
 from facade.reading import Changes, Quality, Value
 from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, is_due
+from facade.runtime.flow import DeviceReading, Gate
 from facade.severities import SEVERITIES
 
 CLASS = "SdpAlerts"
@@ -62,7 +62,7 @@ class AlertsView:
         self._known = known
         self._version = version
         self._changes = Changes()
-        self._looked_at = NEVER
+        self._gate = Gate()
         self._dirty = True
         self._begun = False
         self._heard_at = NEVER
@@ -75,7 +75,7 @@ class AlertsView:
         stale = now - self._heard_at > _NO_BROKER_FOR
         values = self._values(now, stale) if self._known() else self._state({}, stale)
         if stale != self._stale:
-            self._stale, self._looked_at = stale, NEVER
+            self._stale, self._gate = stale, Gate()
             values = {name: reading.value for name, reading in self._changes.shown.items()} | values
         for name, value in values.items():
             quality = Quality.INVALID if stale and name not in _ALWAYS else Quality.VALID
@@ -86,10 +86,9 @@ class AlertsView:
         self._dirty = self._dirty or newest is None or newest.value != self._flow.sequence
         values = self._conditions() | {"alertSequence": self._flow.sequence}
         alarms = sum(map(len, self._flow.ledger.by_condition.values()))
-        due = _GAP if self._dirty else _IDLE_GAP
-        due += _GAP_PER_ALARM * alarms
-        if is_due(now, self._looked_at, due):
-            self._looked_at, self._dirty = now, False
+        self._gate.period = (_GAP if self._dirty else _IDLE_GAP) + _GAP_PER_ALARM * alarms
+        if self._gate.passes(now):
+            self._dirty = False
             values |= self._lists(now, stale) | self._figures(now)
         return values
 

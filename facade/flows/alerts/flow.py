@@ -32,6 +32,7 @@ from facade.flows.alerts.suppression import alarms_by_stream
 from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
+from facade.recent import Bounded
 from facade.runtime.flow import DeviceReading, Flow
 
 _log = logging.getLogger(__name__)
@@ -205,7 +206,7 @@ class AlertsFlow(Flow):
         """Alerts with a number, actions of operators that took effect, and refused actions."""
         self.missing = 0
         """Sequence numbers that sources left out."""
-        self._sources: dict[str, int] = {}
+        self._sources: Bounded[str, int] = Bounded(_MOST_SOURCES)
         """The newest number of each source, in the order of their last alerts."""
         self._newest = 0
         self.base = 0
@@ -214,13 +215,13 @@ class AlertsFlow(Flow):
         """The topic's id when the numbers began with 1; empty text: unknown."""
         self._refusals: deque[int] = deque(maxlen=_MOST_REFUSALS)
         """Numbers of refused actions, which have no effect."""
-        self._acted: dict[str, int] = {}
+        self._acted: Bounded[str, int] = Bounded(_MOST_ACTIONS)
         """Number of the newest actions, by id. Actions before a restart are read again."""
-        self._alerted: dict[bytes, int] = {}
+        self._alerted: Bounded[bytes, int] = Bounded(_MOST_ALERTS)
         """Number of the newest alerts, by the digest of their bytes: each alert has a sequence number of its source."""
-        self._packets: dict[str, int] = {}
+        self._packets: Bounded[str, int] = Bounded(_MOST_LOGS)
         """Newest packet with a counted alert, by log and partition of ``alert-packets``."""
-        self._packets_kept: dict[str, int] = {}
+        self._packets_kept: Bounded[str, int] = Bounded(_MOST_LOGS)
         """The same, for packets that are read again after a start."""
         self._events: deque[DeviceReading] = deque()
         self._refreshes: deque[str] = deque()
@@ -265,10 +266,10 @@ class AlertsFlow(Flow):
             return Suppressed("again")
         sequence = self.base + record.offset + 1
         if isinstance(message, Action):
-            is_again = _is_known(self._acted, message.id, sequence, _MOST_ACTIONS)
+            is_again = _is_known(self._acted, message.id, sequence)
         else:  # a packet's alert is recognized by the packet
             is_again = messages.PACKET not in dict(record.headers) and _is_known(
-                self._alerted, blake2b(record.value or b"", digest_size=16).digest(), sequence, _MOST_ALERTS
+                self._alerted, blake2b(record.value or b"", digest_size=16).digest(), sequence
             )
         if is_again:
             return Suppressed("again")
@@ -357,10 +358,10 @@ class AlertsFlow(Flow):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a snapshot."""
         kept = msgspec.convert(state, _Kept)
-        self._sources, self.missing = kept.sources, kept.missing
+        self._sources.update(kept.sources)
         self._refusals.extend(kept.refusals)
-        self._packets = {place: offset for place, offset in kept.packets.items() if "/" in place}
-        self.alerts, self.actions, self.refused = kept.alerts, kept.actions, kept.refused
+        self._packets.update({place: offset for place, offset in kept.packets.items() if "/" in place})
+        self.alerts, self.actions, self.refused, self.missing = kept.alerts, kept.actions, kept.refused, kept.missing
         self.ledger.out_of_order, self.ledger.skewed = kept.out_of_order, kept.skewed
         self._newest, self.base, self.numbering = kept.newest, kept.base, kept.numbering
 
@@ -412,7 +413,7 @@ class AlertsFlow(Flow):
         return messages.decode_alert_or_action(record.value)
 
     @staticmethod
-    def _is_again(record: Record, newest: dict[str, int]) -> bool:
+    def _is_again(record: Record, newest: Bounded[str, int]) -> bool:
         """Return whether an intake worker has already written a packet's alert, in an uncommitted transaction.
 
         Alerts are read without waiting for transactions, as an open one of a killed worker would hold up the rest. Each
@@ -422,11 +423,8 @@ class AlertsFlow(Flow):
         if packet is None or _is_redriven(record):
             return False
         place, offset = packet[1].decode("latin-1"), int(packet[2])
-        before = newest.pop(place, -1)
-        # moved to the end: the first one has been silent longest, and is dropped first
+        before = newest.get(place, -1)
         newest[place] = max(offset, before)
-        if len(newest) > _MOST_LOGS:
-            del newest[next(iter(newest))]
         return offset <= before
 
     def _apply(self, alert: Alert, sequence: int, record: Record) -> Outcome:
@@ -440,13 +438,10 @@ class AlertsFlow(Flow):
 
     def _follow(self, alert: Alert) -> None:
         """Count the sequence numbers that a source left out before an alert."""
-        newest = self._sources.pop(alert.source, None)
+        newest = self._sources.get(alert.source)
         if newest is not None and newest < alert.sequence <= newest + messages.MOST_MISSING:
             self.missing += alert.sequence - newest - 1
-        # moved to the end: the first one has been silent longest, and is dropped first
         self._sources[alert.source] = alert.sequence
-        if len(self._sources) > _MOST_SOURCES:
-            del self._sources[next(iter(self._sources))]
 
     def _refreshed(self, id: str, now: Time) -> Iterator[DeviceReading]:
         def event(**content: Any) -> DeviceReading:
@@ -475,10 +470,8 @@ class _Kept(msgspec.Struct, forbid_unknown_fields=True):
     numbering: str = ""
 
 
-def _is_known(known: dict[Any, int], id: object, sequence: int, most: int) -> bool:
+def _is_known(known: Bounded[Any, int], id: object, sequence: int) -> bool:
     """Return whether a message was sent twice, for lack of a confirmation, and this is the second one."""
-    if len(known) > most:
-        del known[next(iter(known))]
     return known.setdefault(id, sequence) < sequence
 
 

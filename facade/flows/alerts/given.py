@@ -20,6 +20,7 @@ from hashlib import blake2b
 from facade.bus.port import Record
 from facade.clock import MINUTE, Clock, Time
 from facade.errors import BusError
+from facade.recent import Bounded
 
 _MOST = 10_000
 """Newest actions that are known, more than wait to be read after any absence."""
@@ -40,7 +41,7 @@ class GivenActions:
 
     def __init__(self, read: Callable[[], Iterable[Record]], clock: Clock) -> None:
         self._read, self._clock = read, clock
-        self._known: dict[bytes, Time] = {}
+        self._known: Bounded[bytes, Time] = Bounded(_MOST)
         """Append time by the digest of the record; 0: not known."""
         self._lock = threading.Lock()
         self._looks_from = float("-inf")
@@ -51,8 +52,6 @@ class GivenActions:
         with self._lock:
             for record in records:
                 self._known.setdefault(_digest(record), record.timestamp_us)
-            while len(self._known) > _MOST:
-                del self._known[next(iter(self._known))]
 
     def prove(self, record: Record) -> bool:
         """Return whether a device server has given an action that is on ``alerts``."""

@@ -19,6 +19,7 @@ from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, Ala
 from facade.flows.alerts.refusals import refusal
 from facade.flows.alerts.suppression import Suppression, meant
 from facade.icd.model import Condition, Location
+from facade.recent import Bounded
 from facade.severities import SEVERITIES
 
 _AHEAD, _BEHIND = 10 * SECOND, 7 * DAY
@@ -70,7 +71,7 @@ class AlarmLedger:
         self._moved: set[str] = set()
         self._recalled_until = NEVER
         """Newest change of a recalled alarm [Unix us]; 0: none is unchecked."""
-        self._forgotten: dict[AlarmKey, None] = {}
+        self._forgotten: Bounded[AlarmKey, None] = Bounded(_MOST_AT_REST)
         """The alarms dropped last, in case their last records are lost."""
         self._occurrences: list[tuple[AlarmKey, Time]] = []
         self._annunciations: list[Time] = []
@@ -220,8 +221,6 @@ class AlarmLedger:
             self.forget(key)
             touched[key] = None
             self._forgotten[key] = None
-        while len(self._forgotten) > _MOST_AT_REST:
-            del self._forgotten[next(iter(self._forgotten))]
         return [(key, self.get(key)) for key in touched]
 
     def take_moved(self) -> set[str]:
@@ -231,7 +230,7 @@ class AlarmLedger:
 
     def touch_all(self) -> None:
         """Mark all alarms as changed, forgotten ones too: any of their states may be lost."""
-        self._touched |= self._forgotten | dict.fromkeys(alarm.key for alarm in self.alarms())
+        self._touched |= {**self._forgotten, **dict.fromkeys(alarm.key for alarm in self.alarms())}
 
     def take_occurrences(self) -> list[tuple[AlarmKey, Time]]:
         """Return the new occurrences of alarms since the last call, with their times."""

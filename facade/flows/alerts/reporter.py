@@ -10,10 +10,11 @@ from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
 from facade.judgement import AlarmDict
-from facade.outcome import TOMBSTONE, USED, Outcome
+from facade.outcome import USED, Outcome, Unused
 from facade.runtime.composition import FindFaults, Server
-from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
+from facade.runtime.projection import Projection
 from facade.runtime.replay import why_refused
 from facade.severities import SEVERITIES
 
@@ -37,7 +38,7 @@ _TEXT_EACH, _TEXTS_AT_ONCE = 10.0, 5
 """Least time between two texts of one alert [s], and most new texts in one comparison, as they are no flood."""
 
 
-class ReportedBefore(Flow):
+class ReportedBefore(Projection[Alarm]):
     """A flow: the active alarms on the bus, so that a restart clears alarms that have gone meanwhile.
 
     A device server has one, for all its alerts.
@@ -69,16 +70,15 @@ class ReportedBefore(Flow):
         """Return whether an alarm may be one of an earlier run, by its number: other sources count from 1."""
         return alarm.source_sequence > min(self._first, _BY_TIME)
 
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process the state of an alarm; see `facade.runtime.flow.Flow`."""
-        if record.value is None:
-            condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
-            for known in (self.active, self.alarms, self.raised):
-                known.pop((condition, source), None)
-            return TOMBSTONE
-        alarm = messages.decode_alarm(record.value)
-        if not isinstance(alarm, Alarm):
-            return alarm
+    def _read(self, record: Record) -> Alarm | Unused:
+        return messages.decode_alarm(record.value)
+
+    def _remove(self, key: str) -> None:
+        condition, _, source = key.partition("@")
+        for known in (self.active, self.alarms, self.raised):
+            known.pop((condition, source), None)
+
+    def _take(self, alarm: Alarm, record: Record) -> Outcome:
         self.raised[alarm.key] = alarm.source_raised_at
         self.sequences[alarm.source] = max(alarm.source_sequence, self.sequences.get(alarm.source, 0))
         for known, belongs in ((self.active, alarm.is_active), (self.alarms, alarm.state != states.NORM)):

@@ -9,24 +9,25 @@ none.
 The newest value of each attribute is written again every `REPEAT`. So the value at any time is among the records of the
 `REPEAT` before it, and an attribute without a record for longer than that was not recorded.
 
-Nothing waits for the bus. There are at most `MOST_UNDER_WAY` unconfirmed records; further ones are dropped and counted.
+Nothing waits for the bus. Records for which `BoundedWriter` has no room are dropped and counted.
 The record after dropped ones, and the first one after a start, have a note that values are missing before it. The
 history has its own writer: no other record waits behind it.
 """
 
 import logging
 import math
-from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from facade.bus.bounded_writer import BoundedWriter
 from facade.bus.port import QueueingWriter, Record
 from facade.clock import NEVER, Clock
 from facade.messages import History
-from facade.reading import Reading, Value
+from facade.numbers import json_value
+from facade.reading import Reading
 from facade.runtime.columns import ReadingColumn
 from facade.runtime.composition import Server
 from facade.runtime.metrics import Gauge
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 HISTORY: Final = "history"
 REPEAT: Final = 60.0
 """Time between two records of an unchanged attribute [s]."""
-MOST_UNDER_WAY: Final = 5000
 _TELL: Final = 60.0
 """Least time between two log lines about dropped records [s]."""
 _LAST: Final = 0.5
@@ -49,20 +49,18 @@ class HistoryRecorder:
 
     def __init__(self, writer: QueueingWriter, clock: Clock) -> None:
         self._writer, self._clock = writer, clock
+        self._records = BoundedWriter(writer, HISTORY)
         self._newest: dict[str, tuple[float, History]] = {}
         """The newest value of each attribute, and the time of its last record [monotonic s]; the oldest first."""
         self._whole: set[str] = set()
         """Attributes without a missing value since their last record."""
-        self._unmarked = 0
-        """Records since the last mark."""
-        self._under_way: deque[tuple[int, int]] = deque()
-        """Marks, and the number of records before each since the previous one."""
-        self._waiting = 0
-        """Records without a result."""
-        self._failed = 0
+        self._failed = self._refused = 0
         self._told, self._told_at = 0, -math.inf
-        self.records = 0
-        self._refused = 0
+
+    @property
+    def records(self) -> int:
+        """Count the written records; from any thread."""
+        return self._records.records
 
     @property
     def dropped(self) -> int:
@@ -73,7 +71,7 @@ class HistoryRecorder:
         """Write a pushed value."""
         time = max(reading.time, NEVER)
         quality: Any = reading.quality.value
-        value = _in_json(reading.value)
+        value = json_value(reading.value)
         message = History(device=device, attribute=attribute, value=value, quality=quality, time=time)
         self._write(f"{device}/{attribute}", message, self._clock.monotonic())
 
@@ -81,22 +79,18 @@ class HistoryRecorder:
         self._newest.pop(name, None)
         self._newest[name] = now, message
         raw = _encoded(message if name in self._whole else replace(message, gap=True))
-        if raw is None or self._waiting >= MOST_UNDER_WAY:
+        if raw is None or self._records.room <= 0:
             self._whole.discard(name)
             self._refused += 1
             return
         self._whole.add(name)
-        self._writer.send(Record(topic=HISTORY, key=name.encode(), value=raw))
-        self._unmarked += 1
-        self._waiting += 1
-        self.records += 1
+        self._records.send(Record(topic=HISTORY, key=name.encode(), value=raw))
 
     def perform(self) -> None:
         """Check the confirmations of the bus, and repeat values without a record for long."""
         now = self._clock.monotonic()
-        while self._under_way and self._writer.settled(self._under_way[0][0]):
-            self._waiting -= self._under_way.popleft()[1]
-        if (failed := self._writer.failures(HISTORY)) > self._failed:
+        self._records.settle()
+        if (failed := self._records.failed) > self._failed:
             self._failed = failed
             self._whole.clear()  # their attributes are unknown
         while self._newest:
@@ -104,9 +98,6 @@ class HistoryRecorder:
             if now - at < REPEAT:
                 break
             self._write(name, message, now)
-        if self._unmarked:
-            self._under_way.append((self._writer.mark(), self._unmarked))
-            self._unmarked = 0
         if self.dropped > self._told and now - self._told_at >= _TELL:
             _log.warning(
                 "history dropped records=%d, which the bus did not take or JSON cannot carry", self.dropped - self._told
@@ -124,14 +115,6 @@ def _encoded(message: History) -> bytes | None:
         return msgspec.json.encode(message)
     except (TypeError, ValueError):
         return None
-
-
-def _in_json(value: Value) -> Any:
-    if isinstance(value, tuple):
-        return [_in_json(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 class RecordingSink:

@@ -6,13 +6,13 @@ short. ``conditions.toml`` has the delays, causes and responses of the alarms.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from facade.bus.port import Record
 from facade.clock import Clock
 from facade.errors import BusError
+from facade.recent import MeanRate
 from facade.runtime.device_state import StateMessage, state_record
 from facade.runtime.flow import Alerts
 from facade.severities import ALARM, WARNING, Severity
@@ -110,13 +110,11 @@ class ArchiveReporter:
         self._device, self._origin, self._send, self._clock = device, origin, send, clock
         self._told: dict[str, tuple[str, float]] = {}
         """Last written value of each attribute, and its time [monotonic s]."""
-        self._rate_over = max(_BURSTS * age, 6 * REPORT_EACH)
-        self._written = deque[tuple[float, int]]()
-        """Bytes in files, by the time of a report [monotonic s]."""
+        self._rate = MeanRate(max(_BURSTS * age, 6 * REPORT_EACH))
 
     def tell(self, figures: ArchiveFigures) -> None:
         """Report, and raise or clear alarms."""
-        rate = self._rate(figures.written)
+        rate = self._rate.note(figures.written, self._clock.monotonic())
         texts = {"newestFile": figures.newest, "lastError": figures.last_error}
         numbers = {"behind": figures.behind, "writeRate": rate}
         if figures.space is not None:
@@ -128,14 +126,6 @@ class ArchiveReporter:
             if text:
                 self._write(name, text, _STEADY_EACH)
         self._alarms.tell(figures, rate)
-
-    def _rate(self, written: int) -> float:
-        now = self._clock.monotonic()
-        self._written.append((now, written))
-        while now - self._written[0][0] > self._rate_over:
-            self._written.popleft()
-        since, before = self._written[0]
-        return (written - before) / (now - since) if now > since else 0.0
 
     def _write(self, name: str, value: str, each: float) -> None:
         now = self._clock.monotonic()

@@ -15,12 +15,14 @@ from facade.clock import Time, utc_text
 from facade.flows.blocks.source import BLOCKS, ENDED, FAILED, RUNNING, STARTING, STATES, WAITING, read_block
 from facade.instances import devices_of, number_of
 from facade.messages import ProcessingBlock
-from facade.outcome import TOMBSTONE, USED, Outcome, Suppressed
+from facade.outcome import USED, Outcome, Unused
 from facade.printable import excerpt
 from facade.reading import Reading, Value
+from facade.recent import Bounded
 from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, Flow
+from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.runtime.projection import OTHER_SUBARRAY, TOO_MANY, Projection
 from facade.severities import ALARM
 
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
@@ -56,7 +58,7 @@ class Blocks:
     open: dict[str, ProcessingBlock] = field(default_factory=dict)
     _order: list[tuple[int, int, str]] = field(default_factory=list)
     """A heap of ranks of open blocks; outdated ones are dropped when they reach the top."""
-    failed: dict[str, ProcessingBlock] = field(default_factory=dict)
+    failed: Bounded[str, ProcessingBlock] = field(default_factory=lambda: Bounded(MOST_FAILED))
     """By id, the newest last."""
     newest: ProcessingBlock | None = None
     """The last block, by the controllers' clocks."""
@@ -93,7 +95,7 @@ def rank(block: ProcessingBlock) -> tuple[int, int, str]:
     return _ORDER[block.state], block.time, block.pb_id
 
 
-class BlocksFlow(Flow):
+class BlocksFlow(Projection[ProcessingBlock]):
     """A flow: the newest state of each processing block; see `facade.runtime.flow.Flow`."""
 
     topic = BLOCKS
@@ -102,50 +104,42 @@ class BlocksFlow(Flow):
         self.subarrays = {number: Blocks() for number in subarrays}
         self._open: dict[str, _Known] = {}
         self._open_bytes = 0
-        self._ended: dict[str, _Known] = {}
+        self._ended: Bounded[str, _Known] = Bounded(MOST_ENDED)
 
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process the state of a block; see `facade.runtime.flow.Flow`."""
-        if record.value is None:
-            self._remove((record.key or b"").decode("utf-8", "replace"))
-            return TOMBSTONE
+    def _read(self, record: Record) -> ProcessingBlock | Unused:
         block = read_block(record)
-        if not isinstance(block, ProcessingBlock):
-            return block
-        if block.subarray not in self.subarrays:
-            return Suppressed("other-subarray")
-        before = self._open.get(block.pb_id) or self._ended.get(block.pb_id)
-        if before is not None and block.sequence <= before.sequence:
-            return Suppressed("repeated" if block.sequence == before.sequence else "older")
-        size = len(record.value)
-        if before is None and block.state not in ENDED and not self._has_room(block.state, size):
-            return Suppressed("too-many")
+        is_other = isinstance(block, ProcessingBlock) and block.subarray not in self.subarrays
+        return OTHER_SUBARRAY if is_other else block
+
+    def _known(self, pb_id: str) -> _Known | None:
+        return self._open.get(pb_id) or self._ended.get(pb_id)
+
+    def _sequences(self, block: ProcessingBlock) -> tuple[int, int]:
+        before = self._known(block.pb_id)
+        return block.sequence, before.sequence if before is not None else -1
+
+    def _take(self, block: ProcessingBlock, record: Record) -> Outcome:
+        blocks, has_ended, size = self.subarrays[block.subarray], block.state in ENDED, len(record.value or b"")
+        if not has_ended and self._known(block.pb_id) is None and not self._has_room(block.state, size):
+            return TOO_MANY
         self._remove(block.pb_id)
-        self._add(block, size)
-        return USED
-
-    def _has_room(self, state: str, size: int) -> bool:
-        beyond = 0 if state == WAITING else MOST_BEYOND
-        most_bytes = MOST_OPEN_BYTES + (MOST_OPEN_BYTES // 10 if beyond else 0)
-        return len(self._open) < MOST_OPEN + beyond and self._open_bytes + size <= most_bytes
-
-    def _add(self, block: ProcessingBlock, size: int) -> None:
-        blocks, has_ended = self.subarrays[block.subarray], block.state in ENDED
         known = self._ended if has_ended else self._open
         known[block.pb_id] = _Known(block.subarray, block.state, block.sequence, size)
-        if len(self._ended) > MOST_ENDED:
-            del self._ended[next(iter(self._ended))]
         blocks.counts[block.state] += 1
         blocks.version += 1
         if blocks.newest is None or block.time >= blocks.newest.time:
             blocks.newest = block
         if block.state == FAILED:
             blocks.failed[block.pb_id] = block
-            if len(blocks.failed) > MOST_FAILED:
-                del blocks.failed[next(iter(blocks.failed))]
         elif not has_ended:
             self._open_bytes += size
             blocks.add_open(block)
+        return USED
+
+    def _has_room(self, state: str, size: int) -> bool:
+        beyond = 0 if state == WAITING else MOST_BEYOND
+        most_bytes = MOST_OPEN_BYTES + (MOST_OPEN_BYTES // 10 if beyond else 0)
+        return len(self._open) < MOST_OPEN + beyond and self._open_bytes + size <= most_bytes
 
     def _remove(self, pb_id: str) -> None:
         self._open_bytes -= self._open[pb_id].size if pb_id in self._open else 0
@@ -158,22 +152,20 @@ class BlocksFlow(Flow):
             blocks.version += 1
 
 
-class BlocksView:
-    """A view: the processing blocks of one subarray; see `facade.runtime.flow.View`."""
+class BlocksView(DeviceView):
+    """A view: the processing blocks of one subarray, after a change; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, blocks: Blocks, known: Callable[[], bool]) -> None:
-        self._device, self._blocks, self._known = device, blocks, known
-        self._version = -1
+        super().__init__(device, Gate(AFTER_CHANGES))
+        self._blocks, self._known = blocks, known
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return all attributes after a change of a block."""
-        blocks = self._blocks
-        if blocks.version == self._version or not self._known():
-            return
-        time = now if blocks.newest is None else blocks.newest.time
-        for name, value in values([blocks]).items():
-            yield self._device, name, Reading(value, time)
-        self._version = blocks.version
+    def _version(self) -> object:
+        return self._blocks.version, self._known()
+
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
+        time = now if self._blocks.newest is None else self._blocks.newest.time
+        for name, value in values([self._blocks]).items() if self._known() else ():
+            yield name, Reading(value, time)
 
 
 def values(several: Iterable[Blocks]) -> Mapping[str, Value]:

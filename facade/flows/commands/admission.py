@@ -19,7 +19,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -41,6 +40,7 @@ from facade.flows.commands.outcomes import FINAL
 from facade.flows.commands.refused import NOT_ALLOWED, Refusals
 from facade.icd.model import CommandDefinition, Icd
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed
+from facade.recent import Bounded
 from facade.runtime.replay import why_refused
 
 _log = logging.getLogger(__name__)
@@ -90,12 +90,12 @@ class OrderAdmission:
     origin: str
     clock: Clock
     _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
-    _commands: dict[str, CommandMessage] = field(default_factory=dict, init=False)
+    _commands: Bounded[str, CommandMessage] = field(default_factory=lambda: Bounded(_KEPT), init=False)
     """Open commands that may give orders, and admitted orders, without arguments."""
-    _begun: dict[str, None] = field(default_factory=dict, init=False)
-    _ended: dict[str, None] = field(default_factory=dict, init=False)
+    _begun: Bounded[str, None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
+    _ended: Bounded[str, None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
     """Ids of commands that a controller has begun, and that have an outcome."""
-    _closed: dict[str, None] = field(default_factory=dict, init=False)
+    _closed: Bounded[str, None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
     """Ids of orders that have ended without a record on ``commands``."""
 
     def fold(self, order: CommandMessage, record: Record) -> Outcome:
@@ -123,14 +123,14 @@ class OrderAdmission:
         known = self._definition(command)
         matters = command.parent or (known is not None and known.orders)
         if matters and command.id not in self._ended and command.ceiling > self.clock.now_us():
-            _keep(self._commands, command.id, msgspec.structs.replace(command, argument=None))
+            self._commands.setdefault(command.id, msgspec.structs.replace(command, argument=None))
 
     def note_ack(self, ack: AckMessage) -> bool:
         """Note an acknowledgement for any device; return whether it is one of an order that is not on ``commands``."""
         if ack.status not in FINAL:
-            _keep(self._begun, ack.id, None)
+            self._begun.setdefault(ack.id, None)
         else:
-            _keep(self._ended, ack.id, None)
+            self._ended.setdefault(ack.id, None)
             self._begun.pop(ack.id, None)
             self._commands.pop(ack.id, None)
         waiting = self._waiting.get(ack.id)
@@ -217,7 +217,7 @@ class OrderAdmission:
 
     def _close(self, id: str) -> None:
         del self._waiting[id]
-        _keep(self._closed, id, None)
+        self._closed.setdefault(id, None)
 
     def _place(self, command: CommandMessage) -> str:
         return f"{self.classes.get(command.device, command.device)}.{command.command}"
@@ -225,9 +225,3 @@ class OrderAdmission:
     def _definition(self, command: CommandMessage) -> CommandDefinition | None:
         known = self.icd.commanded.get(self.classes.get(command.device, ""))
         return None if known is None else next((one for one in known.commands if one.name == command.command), None)
-
-
-def _keep(kept: dict[str, Any], id: str, value: Any) -> None:
-    kept.setdefault(id, value)
-    if len(kept) > _KEPT:
-        del kept[next(iter(kept))]

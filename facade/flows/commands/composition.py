@@ -34,6 +34,7 @@ from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 from facade.runtime.heartbeats import SILENT
 from facade.runtime.replay import why_refused
+from facade.runtime.steps import run_steps
 from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
@@ -85,11 +86,7 @@ class CommandsEnd:
 
     def run(self, stop: Event) -> None:
         """Ask when it is wanted, until `stop` is set: in a thread of its own, as an answer may take seconds."""
-        while not stop.wait(_ASK_EACH):
-            try:
-                self.step()
-            except Exception:  # a bug must not end the thread
-                _log.exception("asking for the end of %s failed", COMMANDS)
+        run_steps(self.step, stop, f"asking for the end of {COMMANDS}", each=_ASK_EACH)
 
     def step(self) -> None:
         """Ask once if it is wanted, and wait for the answer."""

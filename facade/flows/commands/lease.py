@@ -8,6 +8,7 @@ a suspended server refuses before another one can have taken over.
 
 from facade.clock import NEVER, NOTHING, Time, as_duration, as_seconds
 from facade.flows.commands.messages import HeartbeatMessage
+from facade.recent import Bounded
 
 TERM = 2.5
 """How long a heartbeat is good for [s]."""
@@ -23,7 +24,7 @@ class Lease:
         self._incarnation = incarnation
         self._term = term
         self._renewed_us = NEVER
-        self._sent: dict[Time, float] = {}
+        self._sent: Bounded[Time, float] = Bounded(100)  # later ones prove nothing
         self._good_until = self._held_since = float("-inf")
         self._released = False
         self.holder: str | None = None
@@ -32,8 +33,6 @@ class Lease:
     def sent(self, heartbeat: HeartbeatMessage, monotonic: float) -> None:
         """Note that an own heartbeat was passed to the bus at a monotonic time [s]."""
         self._sent[heartbeat.time] = monotonic
-        while len(self._sent) > 100:  # the bus is away; such a late heartbeat proves nothing
-            del self._sent[next(iter(self._sent))]
 
     def fold(self, heartbeat: HeartbeatMessage, appended_us: Time) -> None:
         """Process a heartbeat from the log, with the broker's timestamp."""

@@ -14,8 +14,8 @@ from facade.errors import CommandRefused
 from facade.flows.commands.messages import RefusalMessage, given_by, refusal_record
 from facade.outcome import USED, Outcome
 from facade.printable import printable
-from facade.reading import Changes, Reading
-from facade.runtime.flow import DeviceReading
+from facade.reading import Reading
+from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 
 _log = logging.getLogger(__name__)
 
@@ -87,20 +87,22 @@ class Refusals:
         self.perform()
 
 
-class RefusalView:
+class RefusalView(DeviceView):
     """Shows the newest refusal of one device, also before any record was read; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, refusals: Refusals, known: Callable[[], bool]) -> None:
-        self._device, self._refusals, self._known = device, refusals, known
-        self._changes = Changes()
+        super().__init__(device, Gate(AFTER_CHANGES))
+        self._refusals, self._known = refusals, known
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return the newest refusal; an empty text: there was none."""
+    def _version(self) -> object:
+        return self._refusals.reading(self._device), self._known()
+
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         newest = self._refusals.reading(self._device)
         if newest is not None:
-            yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, newest.value, newest.time)
+            yield ATTRIBUTE, self._changes.reading(ATTRIBUTE, newest.value, newest.time)
         elif self._known():
-            yield self._device, ATTRIBUTE, self._changes.reading(ATTRIBUTE, "", now)
+            yield ATTRIBUTE, self._changes.reading(ATTRIBUTE, "", now)
 
 
 def _text(refusal: RefusalMessage) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from facade.bus.port import BusHealth
-from facade.clock import NEVER, SECOND, Clock, Time, utc_seconds, utc_text
+from facade.clock import SECOND, Clock, Time, utc_seconds, utc_text
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
@@ -23,11 +23,11 @@ from facade.flows.commands.rules import FAULT, STABLE, commanded, is_transitiona
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
 from facade.printable import printable
-from facade.reading import Changes, Value
+from facade.reading import Reading, Value
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
-from facade.runtime.flow import DeviceReading, is_due
+from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
 from facade.runtime.heartbeats import SILENT
 
@@ -100,7 +100,7 @@ class CommandSources:
     clock: Clock
 
 
-class CommandView:
+class CommandView(DeviceView):
     """The long-running-command attributes of one device, in the form of ska-tango-base."""
 
     def __init__(
@@ -111,29 +111,24 @@ class CommandView:
         states: DeviceStates,
         known: Callable[[], bool],
     ) -> None:
-        self._device = device
+        super().__init__(device, Gate(AFTER_CHANGES))  # only after an event of a command
         self._states = states
         self._known = known
         self._names = {attribute.name for attribute in device_class.attributes}
         self._commands = {command.name: command for command in device_class.commands}
         self._initial = next((a.initial or "" for a in device_class.attributes if a.name == OBS_STATE), "")
         self._tracker = tracker
-        self._version = (-1, -1)
         self._texts: dict[str, str] = {}
         """Texts of finished commands, by id; they no longer change."""
         self._events = LrcEvents()
-        self._changes = Changes()
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return the attributes after an event of a command."""
-        version = (self._tracker.version(self._device), self._states.version(self._device))
+    def _version(self) -> object:
+        return self._tracker.version(self._device), self._states.version(self._device), self._known()
+
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         # In a part of the log the outcomes of old commands are missing.
-        if version == self._version or not self._known():
-            return
-        for name, value in self._values(now).items():
-            if name in self._names:
-                yield self._device, name, self._changes.reading(name, value, now)
-        self._version = version  # not before: one that cannot be shown would hide the later ones
+        values = self._values(now) if self._known() else {}
+        return self._dated({name: value for name, value in values.items() if name in self._names}, now)
 
     def _values(self, now: Time) -> dict[str, Value]:
         pending = self._tracker.pending(self._device)
@@ -174,17 +169,13 @@ class CommandView:
         return reached or commanded(given, self._commands) or self._initial
 
 
-class SubarrayView:
+class SubarrayView(DeviceView):
     """obsState, State and health of one subarray."""
 
     def __init__(self, device: str, device_class: DeviceClass, sources: CommandSources, version: str) -> None:
-        self._device = device
+        super().__init__(device)
         self._commands = {command.name: command for command in device_class.commands}
-        self._sources = sources
-        self._version = version
-        self._changes = Changes()
-        self._marker: tuple[object, ...] = ()
-        self._looked_at = NEVER
+        self._sources, self._release = sources, version
 
     def state(self) -> str:
         """Return the Tango State."""
@@ -193,15 +184,9 @@ class SubarrayView:
             return "UNKNOWN"
         return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return the attributes after a report, or when a while has passed."""
-        versions = (self._sources.tracker.version(self._device), self._sources.states.version(self._device))
-        marker = (*versions, self._sources.known())
-        if marker == self._marker and not is_due(now, self._looked_at):
-            return
-        for name, value in self._values(now).items():
-            yield self._device, name, self._changes.reading(name, value, now)
-        self._marker, self._looked_at = marker, now
+    def _version(self) -> object:
+        sources = self._sources
+        return sources.tracker.version(self._device), sources.states.version(self._device), sources.known()
 
     def stuck(self, now: Time) -> str:
         """Return a text if a transitional state has outlived its command; otherwise an empty one."""
@@ -218,20 +203,21 @@ class SubarrayView:
         reported = self._sources.states.get(self._device, attribute)
         return shown(attribute, reported, initial, self._sources.tracker.under_way(self._device), self._commands)
 
-    def _values(self, now: Time) -> dict[str, Value]:
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
         health, reasons = self._health(now, obs_state)
         mode = self._sources.states.label(self._device, ADMIN_MODE)
         known = self._sources.known()  # a part of the log shows old commands and states
         line = f"The device is in {state} state; obsState is {obs_state}; adminMode is {mode}; health is {health}."
-        return {
+        values: dict[str, Value] = {
             **({OBS_STATE: obs_state} if known else {}),
             "healthState": health,
             "healthInfo": reasons,
-            "versionId": self._version,
+            "versionId": self._release,
             STATE: state,
             "Status": "\n".join(map(printable, (line, *reasons))),
         }
+        return self._dated(values, now)
 
     def _health(self, now: Time, obs_state: str) -> tuple[str, tuple[str, ...]]:
         sources = self._sources

@@ -13,9 +13,9 @@ from facade.codec.plausible import wrong_key
 from facade.flows.mirror.device import pause_after
 from facade.flows.mirror.messages import ENDED, RULES, MirrorRule, decode_rule, device_of, is_name
 from facade.flows.mirror.source import DeviceSearch, DeviceSource, SearchResult
-from facade.outcome import TOMBSTONE, USED, Outcome
+from facade.outcome import USED, Outcome, Unused
 from facade.runtime.device_state import StateMessage
-from facade.runtime.flow import Flow
+from facade.runtime.projection import Projection
 
 RECEPTOR = "{receptor}"
 """Placeholder in a pattern for each receptor with held resources."""
@@ -32,7 +32,7 @@ _ASKED_WITHIN = 10.0
 """Time over which the devices of a search are asked for their attributes again [s]."""
 
 
-class Choice(Flow):
+class Choice(Projection[MirrorRule]):
     """A flow: the rules and the reports about subarrays; another thread asks for the choice."""
 
     topic = RULES
@@ -48,21 +48,18 @@ class Choice(Flow):
         self.version = 0
         """Changes whenever the choice may change."""
 
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process a rule; see `facade.runtime.flow.Flow`."""
-        key = (record.key or b"").decode("utf-8", "replace")
-        if record.value is None:
-            self.rules.pop(key, None)
-            self.version += 1
-            return TOMBSTONE
+    def _read(self, record: Record) -> MirrorRule | Unused:
         rule = decode_rule(record.value)
-        if not isinstance(rule, MirrorRule):
-            return rule
-        if why := wrong_key(record.key, rule.rule, "$.rule"):
-            return why
-        self.rules[key] = rule
+        return rule if isinstance(rule, Unused) else wrong_key(record.key, rule.rule, "$.rule") or rule
+
+    def _take(self, rule: MirrorRule, record: Record) -> Outcome:
+        self.rules[rule.rule] = rule
         self.version += 1
         return USED
+
+    def _remove(self, key: str) -> None:
+        self.rules.pop(key, None)
+        self.version += 1
 
     def take(self, message: StateMessage) -> None:
         """Process a report about a device."""

@@ -1,10 +1,10 @@
 """SdpMirror on a device server: its view of the mirror, its alarms, and its composition."""
 
 import re
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from facade.clock import SECOND, Time, as_seconds
+from facade.clock import SECOND, Time
 from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.device import MirroredAttribute
@@ -17,6 +17,7 @@ from facade.instances import pattern_of
 from facade.manifest import load
 from facade.printable import excerpt, printable
 from facade.reading import Value
+from facade.recent import MeanRate
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
@@ -41,8 +42,7 @@ class MirrorView(NewestView):
     def __init__(self, device: str, server: Server, mirror: Mirror, choice: Choice) -> None:
         super().__init__(device, server, choice.topic, STATES)
         self._mirror, self._choice = mirror, choice
-        self._counts: deque[tuple[Time, int, int]] = deque()
-        """Values and records up to a time, oldest first."""
+        self._values, self._records = MeanRate(_RATE_OVER), MeanRate(_RATE_OVER)
         self._away: list[str] = []
         """Names of the devices that were disconnected at the last update."""
         self._others: list[MirrorWriter] = []
@@ -54,15 +54,14 @@ class MirrorView(NewestView):
         self._away = [entry.name for entry in away]
         self._others = mirror.writers.beside(mirror.own)
         present = [entry for entry in entries if entry.connection == CONNECTED]
-        values, records = self._rates(now)
         rules = [f"{name}: {' '.join(rule.patterns)}" for name, rule in sorted(self._choice.rules.items())]
         return {
             "mirrored": len(present),
             "polled": sum(entry.is_pushed is False for entry in present),
             "disconnected": len(away),
             "disconnectedAttributes": _lines(f"{one.name}: {one.newest.error}" for one in away if one.newest),
-            "valuesRate": values,
-            "recordsRate": records,
+            "valuesRate": round(self._values.note(mirror.values, now), 1),
+            "recordsRate": round(self._records.note(mirror.outbox.records, now), 1),
             "latency": mirror.latency(),
             "gaps": mirror.gaps,
             "otherMirrors": _lines(one.incarnation for one in self._others),
@@ -81,19 +80,6 @@ class MirrorView(NewestView):
             names = ", ".join(one.incarnation or "of an older release" for one in self._others)
             lines.append(f"telescope.model is written by another mirror as well: {names}.")
         return "ALARM" if self._away or self._others else "ON", lines
-
-    def _rates(self, now: Time) -> tuple[float, float]:
-        if self._counts and now < self._counts[-1][0]:
-            self._counts.clear()  # the clock was set back
-        newest = now, self._mirror.values, self._mirror.outbox.records
-        self._counts.append(newest)
-        while now - self._counts[0][0] > _RATE_OVER:
-            self._counts.popleft()
-        since, values, records = self._counts[0]
-        took = as_seconds(now - since)
-        if took <= 0.0:
-            return 0.0, 0.0
-        return round((newest[1] - values) / took, 1), round((newest[2] - records) / took, 1)
 
 
 def _lines(texts: "Iterator[str] | list[str]") -> tuple[str, ...]:

@@ -13,7 +13,6 @@ answer last time have at most half of the threads.
 The value of an attribute is repeated only while the mirror has read it within a few periods.
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +20,11 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
+from facade.bus.bounded_writer import BoundedWriter
 from facade.bus.port import QueueingWriter, Reader, Record
 from facade.clock import Clock, as_seconds
-from facade.errors import BusError
 from facade.flows.mirror.choice import Choice, Searches
-from facade.flows.mirror.device import AGAIN, ALIVE, By, MirroredAttribute, MirroredDevice, pause_after
+from facade.flows.mirror.device import ALIVE, By, MirroredAttribute, MirroredDevice, pause_after
 from facade.flows.mirror.messages import (
     CONNECTED,
     DISCONNECTED,
@@ -40,8 +39,7 @@ from facade.flows.mirror.messages import (
 from facade.flows.mirror.source import AttributeValue, DeviceLost, DeviceSource, EventsMissed, JobResult, SearchResult
 from facade.flows.mirror.streaming import Forms, no_forms
 from facade.runtime.readers import Bus
-
-_log = logging.getLogger(__name__)
+from facade.runtime.steps import run_steps
 
 PROMPT = 16
 """Most jobs begun at once, for devices that answered last time."""
@@ -49,7 +47,6 @@ SLOW = 0.1
 """Age from which a job counts as waiting [s]."""
 _OVER = 10
 """Period of the longest latency that is shown [s]."""
-MOST_UNDER_WAY = 5000
 REPEAT = 10.0
 """Time between two records of an unchanged attribute [s]."""
 CONFIRM = 0.5
@@ -135,25 +132,27 @@ class ModelOutbox:
     """Writes records of attributes; never waits."""
 
     def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
-        self._writer, self._forms = writer, forms
+        self._writer, self._forms = BoundedWriter(writer, MODEL), forms
         self._held: dict[str, TelescopeAttribute] = {}
         """Records to write, by name."""
         self._queue: list[TelescopeAttribute] = []
-        self._under_way: deque[tuple[int, int]] = deque()
-        """Marks, and the number of records before each since the previous one."""
-        self.records = 0
         self.gaps = 0
         """Records with a gap before them."""
 
     @property
     def waiting(self) -> int:
         """Count the unconfirmed records."""
-        return len(self._queue) + len(self._held) + sum(count for _, count in list(self._under_way))
+        return len(self._queue) + len(self._held) + self._writer.waiting
+
+    @property
+    def records(self) -> int:
+        """Count the written records."""
+        return self._writer.records
 
     @property
     def failed(self) -> int:
         """Count the failed records."""
-        return self._writer.failures(MODEL)
+        return self._writer.failed
 
     def put(self, message: TelescopeAttribute | None) -> None:
         """Queue a record."""
@@ -162,23 +161,16 @@ class ModelOutbox:
 
     def send(self) -> None:
         """Write the records that may be written now."""
-        while self._under_way and self._writer.settled(self._under_way[0][0]):
-            self._under_way.popleft()
-        room = MOST_UNDER_WAY - sum(count for _, count in self._under_way)
+        self._writer.settle()
+        room = self._writer.room
         if self._held or len(self._queue) > room:
             self._hold()
             if room <= 0:
                 return
         ready = [self._held.pop(name) for name in list(self._held)[:room]] + self._queue
         self._queue = []
-        if not ready:
-            return
         for message in ready:
-            self._writer.send(attribute_record(message))
-            for record in self._forms(message):
-                self._writer.send(record)
-        self.records += len(ready)
-        self._under_way.append((self._writer.mark(), len(ready)))
+            self._writer.send(attribute_record(message), *self._forms(message))
 
     def _hold(self) -> None:
         for message in self._queue:
@@ -228,21 +220,16 @@ class Mirror:
     def run(self, stop: threading.Event, bus: Bus) -> None:
         """Work until `stop` is set."""
         reader: Reader | None = None
-        while not stop.is_set():
-            try:
-                if reader is None:
-                    reader = self._read_back(bus.open_reader({MODEL: None}, {}), stop)
-                    continue
-                self.writers.take(reader.take(_FEW, 0.0))
-                if self.step():
-                    self._clock.sleep(_PACE)
-                self._source.wait(_WAIT)
-            except BusError as error:
-                _log.warning("the telescope model cannot be read yet: %s", error)
-                stop.wait(AGAIN)
-            except Exception:  # a bug must not end the thread
-                _log.exception("mirroring failed")
-                stop.wait(AGAIN)
+
+        def turn() -> None:
+            nonlocal reader
+            reader = reader or self._read_back(bus.open_reader({MODEL: None}, {}), stop)
+            self.writers.take(reader.take(_FEW, 0.0))
+            if self.step():
+                self._clock.sleep(_PACE)
+            self._source.wait(_WAIT)
+
+        run_steps(turn, stop, "the mirror")
         self._source.close()
         if reader is not None:
             reader.close()

@@ -14,7 +14,6 @@ from facade.bus.kafka.opening import open_bus
 from facade.bus.port import Reader, Record
 from facade.clock import Clock, SystemClock, Time, as_duration, as_seconds, as_time, wait_until
 from facade.config import Settings
-from facade.errors import BusError
 from facade.flows.mirror.messages import (
     CONNECTED,
     MODEL,
@@ -25,9 +24,8 @@ from facade.flows.mirror.messages import (
     is_next,
     writer_of,
 )
+from facade.runtime.steps import StepThread
 
-_AGAIN = 1.0
-"""Pause after the bus has failed [s]."""
 _TAKE, _WAIT = 1000, 0.1
 _FLOATS = ("DevDouble", "DevFloat")
 """Types whose values are interpolated."""
@@ -106,8 +104,7 @@ class TelescopeModel:
         self._reader: Reader | None = None
         self.is_complete = False
         """Whether all records have been read that were on the bus at the start."""
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telescope-model", daemon=True)
+        self._thread = StepThread(self.step, "telescope-model")
 
     def __enter__(self) -> Self:
         """Begin to read."""
@@ -116,8 +113,7 @@ class TelescopeModel:
 
     def __exit__(self, *_: object) -> None:
         """Stop reading."""
-        self._stop.set()
-        self._thread.join()
+        self._thread.end()
         if self._reader is not None:
             self._reader.close()
 
@@ -135,13 +131,6 @@ class TelescopeModel:
             False if the time was not enough.
         """
         return wait_until(self._clock, lambda: self.is_complete, timeout)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.step()
-            except BusError:
-                self._stop.wait(_AGAIN)
 
     def step(self) -> None:
         """Read new records."""

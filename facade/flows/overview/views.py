@@ -18,14 +18,14 @@ from facade.instances import devices_of
 from facade.judgement import Judgement
 from facade.manifest import WorkerEntry, manifests
 from facade.printable import excerpt, listed, printable
-from facade.reading import Changes, Quality, Reading, Value, judge
+from facade.reading import Quality, Reading, Value, judge
 from facade.runtime.accounts import Deviation
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
 from facade.runtime.composition import Server
 from facade.runtime.device_state import SETTINGS, STATE, DeviceStates
 from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.flow import DeviceReading, Fault, FaultKey, is_due
+from facade.runtime.flow import DeviceView, Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, HealthIssue, HealthSource, HealthState
 from facade.runtime.heartbeats import TOPIC, host_of
 from facade.runtime.scans import scans
@@ -469,7 +469,7 @@ def _slot(worker: WorkerEntry, name: str) -> str:
     return name.removeprefix(slot_name(worker.name, ""))
 
 
-class MasterView:
+class MasterView(DeviceView):
     """Health, mode and versions of SDP as a whole."""
 
     def __init__(
@@ -480,29 +480,21 @@ class MasterView:
         states_known: Callable[[], bool],
         versions: Mapping[str, str],
     ) -> None:
-        self._device, self._overview, self._versions = device, overview, versions
+        super().__init__(device)
+        self._overview, self._versions = overview, versions
         self._states, self._states_known = states, states_known
-        self._changes = Changes()
-        self._marker: tuple[object, ...] = ()
-        self._looked_at = NEVER
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return SdpMaster's own attributes, after a report about it or after a while."""
-        marker = (self._states.version(self._device), self._states_known())
-        if marker == self._marker and not is_due(now, self._looked_at):
-            return
-        for name, value in self._values(now).items():
-            yield self._device, name, self._changes.reading(name, value, now)
-        self._marker, self._looked_at = marker, now
+    def _version(self) -> object:
+        return self._states.version(self._device), self._states_known()
 
-    def _values(self, now: Time) -> dict[str, Value]:
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         health, reasons = self._overview.judge(now)
         mode = self._states.label(self._device, ADMIN_MODE) if self._states_known() else ""
         state = self._state(mode, health)
         judged = self._overview.judgement(now)
         waits = ", and an alarm waits for a person" if judged.state == ATTENTION else ""
         says = f"The device is in {state} state; adminMode is {mode or 'not known yet'}; health is {health}{waits}."
-        return {
+        values = {
             "healthState": health,
             "healthInfo": reasons,
             "healthIssues": tuple(json.dumps(issue) for issue in self._overview.issues_as_dicts(now)),
@@ -511,6 +503,7 @@ class MasterView:
             "State": state,
             "Status": "\n".join(map(printable, (says, *map(_in_words, judged.findings)))),
         }
+        return self._dated(values, now)
 
     def _state(self, mode: str, health: str) -> str:
         if not mode:
@@ -526,21 +519,14 @@ def _in_words(finding: Finding) -> str:
     return f"{about}{finding.text}{' -> ' * bool(finding.do)}{finding.do}"
 
 
-class BusView:
+class BusView(DeviceView):
     """The accounts of all streams, one attribute for each figure."""
 
     def __init__(self, device: str, device_class: DeviceClass, overview: Overview) -> None:
-        self._device = device
-        self._class = device_class
-        self._overview = overview
-        self._changes = Changes()
-        self._looked_at = NEVER
+        super().__init__(device)
+        self._class, self._overview = device_class, overview
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return all attributes of SdpBus, once in a while: accounts arrive each second or so."""
-        if not is_due(now, self._looked_at):
-            return
-        self._looked_at = now
+    def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         streams = self._overview.streams()
         troubles: list[tuple[Quality, str]] = []
         for attribute in self._class.attributes:
@@ -551,11 +537,10 @@ class BusView:
                 why = streams[attribute.account.stream].account.deviations.get(attribute.account.figure)
                 text = f"{attribute.label} is {reading.value}"
                 troubles.append((reading.quality, f"{text}: {why}" if why else text))
-            yield self._device, attribute.name, reading
+            yield attribute.name, reading
         cuts = ((name, stream.account.deviations.get("log_cuts")) for name, stream in streams.items())
         troubles += [(Quality.ALARM, f"totals of {name} are in a new epoch: {text}") for name, text in cuts if text]
-        for name, value in self._own(streams, troubles, now).items():
-            yield self._device, name, self._changes.reading(name, value, now)
+        yield from self._dated(self._own(streams, troubles, now), now)
 
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: Time) -> Reading:
         value = figure(stream, source.figure, now)

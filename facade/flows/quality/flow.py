@@ -9,7 +9,6 @@ A metric is ATTR_INVALID, and raises no alert, if it has stopped for longer than
 (`schemas/icd/SdpQuality.toml`) or has no finite element.
 """
 
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,9 +28,11 @@ from facade.messages import DeviceComplaint, Metric
 from facade.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.printable import listed
 from facade.reading import Quality, Reading, Value, judge
+from facade.recent import Bounded, MeanRate
 from facade.runtime.composition import Server
 from facade.runtime.device_state import OBS_STATE
-from facade.runtime.flow import Fault, FaultKey, Flow
+from facade.runtime.flow import Fault, FaultKey
+from facade.runtime.projection import OTHER_SUBARRAY, Projection
 from facade.runtime.view import NewestView
 from facade.severities import ALARM, WARNING
 
@@ -75,14 +76,14 @@ class Measured:
     """The metrics of one subarray."""
 
     newest: dict[str, NewestMetric] = field(default_factory=dict)
-    unknown: dict[str, None] = field(default_factory=dict)
+    unknown: Bounded[str, None] = field(default_factory=lambda: Bounded(_MOST_UNKNOWN))
     """Metrics that are not in the ICD, the newest last."""
     used: int = 0
     scan: tuple[int, Time] | None = None
     """The newest scan id, and the time of its data."""
 
 
-class QualityFlow(Flow):
+class QualityFlow(Projection[NewestMetric]):
     """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
 
     The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start. A
@@ -99,7 +100,7 @@ class QualityFlow(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process a metric; see `facade.runtime.flow.Flow`."""
-        outcome = self._fold(record)
+        outcome = super().fold(record, count=count)
         if outcome in (USED, TOMBSTONE):
             self._replaced.discard(record.key or b"")
         elif record.key in {key_of(metric.header).encode() for metric in self._shown()}:
@@ -125,44 +126,40 @@ class QualityFlow(Flow):
             measured, wanted = self.measured.get(header.subarray), self._metrics.get(header.metric)
             array = np.array(value, np.str_ if header.dtype == TEXT else np.float64)
             if measured is not None and wanted is not None and array.ndim == wanted.axes and not wanted.differs(header):
-                measured.newest[header.metric] = NewestMetric(header, array, as_time(appended))
+                self._show(NewestMetric(header, array, as_time(appended)))
                 self._replaced.add(key_of(header).encode())
-                if header.scan_id is not None:
-                    measured.scan = header.scan_id, header.time
 
-    def _fold(self, record: Record) -> Outcome:
-        if record.value is None:
-            return self._remove(record)
+    def _read(self, record: Record) -> NewestMetric | Unused:
         header = read_header(record)
         if isinstance(header, RecordRejected):
             return header
         if (measured := self.measured.get(header.subarray)) is None:
-            return Suppressed("other-subarray")
+            return OTHER_SUBARRAY
         if (wanted := self._metrics.get(header.metric)) is None:
-            measured.unknown.pop(header.metric, None)
             measured.unknown[header.metric] = None
-            if len(measured.unknown) > _MOST_UNKNOWN:
-                del measured.unknown[next(iter(measured.unknown))]
             return Suppressed("unknown-metric")
         if why := _untimely(header, record.timestamp_us) or wanted.differs(header):
             return why
-        array = decode(header.encoding, record.value, header.shape, header.dtype)
-        if isinstance(array, RecordRejected):
-            return array
-        measured.newest[header.metric] = NewestMetric(header, array, record.timestamp_us)
-        measured.used += 1
-        if header.scan_id is not None:
-            measured.scan = header.scan_id, header.time
+        array = decode(header.encoding, record.value or b"", header.shape, header.dtype)
+        return array if isinstance(array, RecordRejected) else NewestMetric(header, array, record.timestamp_us)
+
+    def _take(self, metric: NewestMetric, record: Record) -> Outcome:
+        self.measured[metric.header.subarray].used += 1
+        self._show(metric)
         return USED
 
-    def _remove(self, record: Record) -> Outcome:
+    def _show(self, metric: NewestMetric) -> None:
+        header, measured = metric.header, self.measured[metric.header.subarray]
+        measured.newest[header.metric] = metric
+        if header.scan_id is not None:
+            measured.scan = header.scan_id, header.time
+
+    def _remove(self, key: str) -> None:
         for number, measured in self.measured.items():
-            prefix = f"subarray/{number:02d}/".encode()
-            if record.key is not None and record.key.startswith(prefix):
-                name = record.key.removeprefix(prefix).decode("utf-8", "replace")
+            place, _, name = key.rpartition("/")
+            if place == f"subarray/{number:02d}":
                 measured.newest.pop(name, None)
                 measured.unknown.pop(name, None)
-        return TOMBSTONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,14 +276,14 @@ class QualityView(NewestView):
         """As of the last update."""
         self.stopped: list[str] = []
         """Metrics that have stopped, as of the last update."""
-        self._counts: deque[tuple[Time, int]] = deque()
-        """Records used until a time, oldest first."""
+        self._rate = MeanRate(_RATE_OVER)
 
     def _look(self, now: Time) -> dict[str, Value]:
         self.stopped = []
         found = {name: self._metric(name, now) for name, one in self._attributes.items() if is_metric(one)}
         self._metrics = {name: reading for name, reading in found.items() if reading is not None}
-        return {"metricsRate": self._rate(now), "unknownMetrics": tuple(sorted(self._measured.unknown))}
+        rate = round(self._rate.note(self._measured.used, now), 1)
+        return {"metricsRate": rate, "unknownMetrics": tuple(sorted(self._measured.unknown))}
 
     def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
         if not is_known:
@@ -316,15 +313,6 @@ class QualityView(NewestView):
         if stopped:
             self.stopped.append(name)
         return shown.reading.invalid() if stopped else shown.reading
-
-    def _rate(self, now: Time) -> float:
-        if self._counts and now < self._counts[-1][0]:
-            self._counts.clear()  # the clock was set back
-        self._counts.append((now, self._measured.used))
-        while now - self._counts[0][0] > _RATE_OVER:
-            self._counts.popleft()
-        since, before = self._counts[0]
-        return round((self._measured.used - before) / as_seconds(now - since), 1) if now > since else 0.0
 
     def _judge(self, now: Time) -> tuple[str, list[str]]:
         by_quality: dict[Quality, list[str]] = {}

@@ -31,9 +31,9 @@ def list_reservations(
     Example: sdp-facade reservations list --subarray 1
     """
     now = SystemClock().now_us()
-    ledger, unreadable = ReservationLedger(), 0
+    ledger, unreadable = ReservationLedger(lambda: now), 0
     for record in KafkaBus(Connection(load_settings()), client="reservations-list").read_all(RESERVATIONS):
-        unreadable += isinstance(ledger.fold(record, now), RecordRejected)
+        unreadable += isinstance(ledger.fold(record, count=True), RecordRejected)
     chosen = sorted(
         (
             one

@@ -5,8 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 
-from facade.bus.port import Record
-from facade.clock import FOREVER, NEVER, Clock, Time, as_seconds, utc_text
+from facade.clock import FOREVER, NEVER, Duration, Time, as_seconds, utc_text
 from facade.flows.reservations.ledger import (
     GRANTED,
     REFUSED,
@@ -19,13 +18,12 @@ from facade.flows.reservations.ledger import (
 )
 from facade.instances import devices_of, number_of
 from facade.messages import Reservation
-from facade.outcome import Outcome
 from facade.printable import excerpt, listed
 from facade.reading import Reading, Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage
-from facade.runtime.flow import DeviceReading, Flow, is_due
+from facade.runtime.flow import VIEW_PERIOD, DeviceView, Gate
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.severities import ALARM
 
@@ -37,53 +35,24 @@ _CONFLICT, _EXPIRED = "reservationConflict", "reservationExpired"
 _MOST_NAMED = 5
 
 
-class ReservationsFlow(Flow):
-    """A flow: the newest state of each reservation, of all subarrays; see `facade.runtime.flow.Flow`.
-
-    A conflict may concern a subarray of another device server, so each server keeps them all.
-    """
-
-    topic = RESERVATIONS
-
-    def __init__(self, clock: Clock) -> None:
-        self.ledger = ReservationLedger()
-        self._clock = clock
-
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process the state of a reservation; see `facade.runtime.flow.Flow`."""
-        return self.ledger.fold(record, self._clock.now_us())
+def _until_expiry(ledger: ReservationLedger, now: Time) -> Duration:
+    """Return the time until the next expiry, or a very long one if there is none."""
+    return (ledger.next_expiry(now) or FOREVER) - now
 
 
-class Look:
-    """Decides when to update: after a record or an expiry, at most every 0.25 s."""
-
-    def __init__(self, ledger: ReservationLedger) -> None:
-        self._ledger = ledger
-        self._version = -1
-        self._from = self._until = NEVER
-
-    def is_due(self, now: Time) -> bool:
-        """Return whether an update is due at a time, also when the clock was set back."""
-        if self._from <= now < self._until and (self._version == self._ledger.version or not is_due(now, self._from)):
-            return False
-        self._from, self._until = now, self._ledger.next_expiry(now) or FOREVER
-        self._version = self._ledger.version
-        return True
-
-
-class ReservationsView:
-    """A view: the reservations of one subarray; see `facade.runtime.flow.View`."""
+class ReservationsView(DeviceView):
+    """A view: the reservations of one subarray, after a change or an expiry; see `facade.runtime.flow.View`."""
 
     def __init__(self, device: str, subarray: int, ledger: ReservationLedger, known: Callable[[], bool]) -> None:
-        self._device, self._subarray, self._ledger, self._known = device, subarray, ledger, known
-        self._look = Look(ledger)
+        super().__init__(device, Gate(gap=VIEW_PERIOD))
+        self._subarray, self._ledger, self._known = subarray, ledger, known
 
-    def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return all attributes after a change or an expiry of a reservation."""
-        if not self._known() or not self._look.is_due(now):
-            return
-        for name, reading in readings(self._ledger, now, self._subarray).items():
-            yield self._device, name, reading
+    def _version(self) -> object:
+        return self._ledger.version, self._known()
+
+    def _readings(self, now: Time) -> Iterable[tuple[str, Reading]]:
+        self._gate.period = _until_expiry(self._ledger, now)
+        return readings(self._ledger, now, self._subarray).items() if self._known() else ()
 
 
 def readings(ledger: ReservationLedger, now: Time, subarray: int | None = None) -> Mapping[str, Reading]:
@@ -128,12 +97,12 @@ def _conflict(one: Conflict) -> dict[str, object]:
 
 def compose(server: Server) -> None:
     """Add the reservations to a device server."""
-    flow = server.share(ReservationsFlow, lambda: ReservationsFlow(server.clock))
-    server.flows.append(flow)
+    ledger = server.share(ReservationLedger, lambda: ReservationLedger(lambda: round(server.clock.now() * 1e6)))
+    server.flows.append(ledger)
     subarray = server.icd.classes[SUBARRAY]
     for device in server.devices.get(SUBARRAY, ()):
         if (number := number_of(subarray, device)) is not None:
-            server.views.append(ReservationsView(device, number, flow.ledger, lambda: server.has_read(flow.topic)))
+            server.views.append(ReservationsView(device, number, ledger, lambda: server.has_read(RESERVATIONS)))
 
 
 class ReportedResources:
@@ -170,12 +139,11 @@ class ReservationsHealth(HealthSource):
             {name: number for name in names if (number := number_of(subarray, name)) is not None}
         )
         server.states.listeners.append(self._held.take)
-        self._look: Look | None = None
+        self._gate = Gate(gap=VIEW_PERIOD)
         self._shown: Mapping[str, Value] = {}
 
     def _ledger(self) -> ReservationLedger | None:
-        flow = self._server.find(ReservationsFlow)
-        return flow.ledger if flow is not None and self._server.has_read(flow.topic, STATES) else None
+        return self._server.find(ReservationLedger) if self._server.has_read(RESERVATIONS, STATES) else None
 
     def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return the conflicts, and the subarrays whose resources have an expired reservation."""
@@ -213,9 +181,9 @@ class ReservationsHealth(HealthSource):
         ledger = self._ledger()
         if ledger is None or device_class != MASTER:
             return {}
-        self._look = self._look or Look(ledger)
         now = self._server.clock.now_us()
-        if self._look.is_due(now):
+        if self._gate.passes(now, ledger.version):
+            self._gate.period = _until_expiry(ledger, now)
             self._shown = {name: reading.value for name, reading in readings(ledger, now).items()}
         return self._shown
 

@@ -5,7 +5,7 @@ an expired reservation, as a renewal may only be late.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -15,7 +15,9 @@ from facade.clock import NEVER, Time, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.codec.plausible import wrong_key, wrong_unit
 from facade.messages import Reservation
-from facade.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Unused
+from facade.recent import Bounded
+from facade.runtime.projection import TOO_MANY, Projection
 
 RESERVATIONS = "reservations"
 REQUESTED: Final = "REQUESTED"
@@ -83,18 +85,29 @@ class Conflict(NamedTuple):
     reservations: tuple[Reservation, ...]
 
 
-class ReservationLedger:
-    """The newest state of each reservation. It reads no clock: each call gives the time [Unix us]."""
+class ReservationLedger(Projection[Reservation]):
+    """A flow: the newest state of each reservation, of all subarrays; see `facade.runtime.flow.Flow`.
 
-    def __init__(self) -> None:
+    A conflict may concern a subarray of another device server, so each server keeps them all.
+
+    Parameters
+    ----------
+    now_us
+        Returns the time; expired reservations make room for others. Each question gives its own time.
+    """
+
+    topic = RESERVATIONS
+
+    def __init__(self, now_us: Callable[[], Time]) -> None:
+        self._now_us = now_us
         self.version = 0
         """Changes with each change of a reservation."""
-        self._left_out: dict[str, Time] = {}
+        self._left_out: Bounded[str, Time] = Bounded(MOST)
         """Expiry of each reservation beyond the limits, by id."""
         self._known: dict[str, Reservation] = {}
         """Unreleased ones, by id."""
         self._of_subarray: dict[int, dict[str, Reservation]] = defaultdict(dict)
-        self._released: dict[str, int] = {}
+        self._released: Bounded[str, int] = Bounded(MOST_RELEASED)
         """Sequences of released ones, by id."""
         self._granted: dict[Resource, dict[str, Reservation]] = {}
         """Granted ones by resource and id, whether expired or not."""
@@ -106,34 +119,21 @@ class ReservationLedger:
         self._soonest = 0
         """No reservation expires earlier [Unix us]."""
 
-    def fold(self, record: Record, now: Time) -> Outcome:
-        """Process a record of the topic, and return its outcome."""
-        if record.value is None:
-            reservation_id = (record.key or b"").decode("utf-8", "replace")
-            for known in (self._released, self._left_out):
-                known.pop(reservation_id, None)
-            self._remove(reservation_id)
-            return TOMBSTONE
-        one = read_reservation(record)
-        if not isinstance(one, Reservation):
-            return one
+    def _read(self, record: Record) -> Reservation | Unused:
+        return read_reservation(record)
+
+    def _sequences(self, one: Reservation) -> tuple[int, int]:
         before = self._known.get(one.id)
-        sequence = self._released.get(one.id, 0) if before is None else before.sequence
-        if one.sequence <= sequence:
-            return Suppressed("repeated" if one.sequence == sequence else "older")
-        if one.state != RELEASED and not self._has_room(one, before, now):
+        return one.sequence, self._released.get(one.id, 0) if before is None else before.sequence
+
+    def _take(self, one: Reservation, record: Record) -> Outcome:
+        if one.state != RELEASED and not self._has_room(one, self._now_us()):
             self._left_out[one.id] = one.expires
-            if len(self._left_out) > MOST:
-                del self._left_out[next(iter(self._left_out))]
-            return Suppressed("too-many")
+            return TOO_MANY
         self._remove(one.id)
-        for known in (self._released, self._left_out):
-            known.pop(one.id, None)
         self._newest[one.subarray] = max(self._newest.get(one.subarray, NEVER), one.time)
         if one.state == RELEASED:
             self._released[one.id] = one.sequence
-            if len(self._released) > MOST_RELEASED:
-                del self._released[next(iter(self._released))]
         else:
             self._add(one)
         return USED
@@ -172,16 +172,15 @@ class ReservationLedger:
         newest = max(self._newest.values(), default=0) if subarray is None else self._newest.get(subarray, 0)
         return max((one.expires for one in self.all(subarray) if newest < one.expires <= now), default=newest)
 
-    def _has_room(self, one: Reservation, before: Reservation | None, now: Time) -> bool:
-        if self._fits(one, before):
-            return True
-        if self._soonest <= now:  # not at each record of a storm
+    def _has_room(self, one: Reservation, now: Time) -> bool:
+        if not self._fits(one) and self._soonest <= now:  # not at each record of a storm
             for reservation_id in [known.id for known in self._known.values() if known.expires <= now]:
-                self._remove(reservation_id)
+                self._drop(reservation_id)
             self._soonest = min((known.expires for known in self._known.values()), default=0)
-        return self._fits(one, self._known.get(one.id))
+        return self._fits(one)
 
-    def _fits(self, one: Reservation, before: Reservation | None) -> bool:
+    def _fits(self, one: Reservation) -> bool:
+        before = self._known.get(one.id)
         count, names = (1, 0) if before is None else (0, len(before.names))
         return len(self._known) + count <= MOST and self._names + len(one.names) - names <= MOST_NAMES
 
@@ -196,7 +195,12 @@ class ReservationLedger:
                 self._contested[resource] = None
         self.version += 1
 
-    def _remove(self, reservation_id: str) -> None:
+    def _remove(self, key: str) -> None:
+        for known in (self._released, self._left_out):
+            known.pop(key, None)
+        self._drop(key)
+
+    def _drop(self, reservation_id: str) -> None:
         one = self._known.pop(reservation_id, None)
         if one is None:
             return
@@ -231,9 +235,9 @@ def read_ledger(records: Iterable[Record], now: Time) -> ReservationLedger:
     >>> known.holders("receptors", "SKA001", now_us)
     []
     """
-    ledger = ReservationLedger()
+    ledger = ReservationLedger(lambda: now)
     for record in records:
-        ledger.fold(record, now)
+        ledger.fold(record, count=True)
     return ledger
 
 

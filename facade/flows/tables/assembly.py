@@ -6,7 +6,6 @@ that cannot become complete any more is given up as a whole.
 """
 
 import errno
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +15,7 @@ from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
 from facade.flows.tables.messages import fingerprint, identity, read_header
 from facade.messages import Table, TableSegment
 from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
+from facade.recent import Bounded
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
 """Reasons caused by the disk of this machine; the table may be sent again under its id."""
@@ -106,7 +106,7 @@ class Assembly:
         self._limits = limits
         self._tables: dict[TableKey, PartialTable] = {}
         """The oldest one first."""
-        self._past: OrderedDict[TableKey, EndedTable] = OrderedDict()
+        self._past: Bounded[TableKey, EndedTable] = Bounded(_REMEMBERED)
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -157,17 +157,11 @@ class Assembly:
 
     def end(self, key: TableKey, table: TableSegment | Table, rejected: RecordRejected | None = None) -> None:
         """Remember that a table has ended, here or before this process began."""
-        self._remember(key, EndedTable(fingerprint(table), rejected, table.sent_at))
+        self._past[key] = EndedTable(fingerprint(table), rejected, table.sent_at)
 
     def was_complete(self, key: TableKey, fingerprint: str) -> None:
         """Remember a table that was complete before this process began; only its fingerprint is known."""
-        self._remember(key, EndedTable(fingerprint))
-
-    def _remember(self, key: TableKey, table: EndedTable) -> None:
-        self._past[key] = table
-        self._past.move_to_end(key)
-        while len(self._past) > _REMEMBERED:
-            self._past.popitem(last=False)
+        self._past[key] = EndedTable(fingerprint)
 
     def drop(self, partition: int) -> None:
         """Forget a partition: another worker has it now."""

@@ -17,7 +17,7 @@ from facade.flows.tables.summaries import PointingSummary, SolutionSummary
 from facade.icd.model import Icd
 from facade.messages import Table
 from facade.printable import listed
-from facade.reading import Changes, Image, Quality, Reading, Value, judge
+from facade.reading import Image, Quality, Reading, Value, judge
 from facade.runtime.composition import Server
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.view import NewestView
@@ -81,7 +81,6 @@ class CalibrationView(NewestView):
         super().__init__(device, server, flow.topic)
         self._flow, self.prefix = flow, products_of(device)
         self._values: dict[str, Value] = {}
-        self._changes = Changes()
         self._seen = -1
         """Number of changes of the flow at the last update."""
         self._solution: tuple[Table, SolutionSummary] | None = None

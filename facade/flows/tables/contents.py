@@ -22,6 +22,7 @@ from facade.flows.tables.references import References
 from facade.messages import Table
 from facade.outcome import RecordRejected
 from facade.runtime.readers import Bus
+from facade.runtime.steps import run_steps
 
 _log = logging.getLogger(__name__)
 
@@ -78,14 +79,7 @@ class Contents:
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set."""
-        while not stop.is_set():
-            try:
-                is_idle = not self.step()
-            except Exception:  # a bug must not end the thread
-                _log.exception("fetching tables failed")
-                is_idle = True
-            if is_idle:
-                stop.wait(_LOOK)
+        run_steps(self.step, stop, "fetching tables", each=_LOOK)
         self.close()
 
     def step(self) -> bool:

@@ -10,9 +10,9 @@ from facade.bus.port import Record
 from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, TABLES, decode_table
 from facade.flows.tables.summaries import TableSummary, typed_summary
 from facade.messages import Table
-from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
+from facade.outcome import USED, Outcome, RecordRejected, Unused
 from facade.printable import excerpt
-from facade.runtime.flow import Flow
+from facade.runtime.projection import OLDER, Projection
 
 
 class Complete(msgspec.Struct, frozen=True):
@@ -22,7 +22,7 @@ class Complete(msgspec.Struct, frozen=True):
     summary: TableSummary
 
 
-class TablesFlow(Flow):
+class TablesFlow(Projection[Table]):
     """A flow: the newest complete table of each product; see `facade.runtime.flow.Flow`."""
 
     topic = TABLES
@@ -36,20 +36,19 @@ class TablesFlow(Flow):
         """The table that failed last, by product."""
         self.changes = 0
 
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process a report about a table; see `facade.runtime.flow.Flow`."""
-        key = (record.key or b"").decode("utf-8", "replace")
-        table = decode_table(record.value)
-        if not isinstance(table, Table):
-            if table is TOMBSTONE:
-                self.changes += 1
-                self.assembling.pop(key, None)
-                self.complete.pop(key, None)
-                self.failed.pop(key.removesuffix("!failed"), None)
-            return table
+    def _read(self, record: Record) -> Table | Unused:
+        return decode_table(record.value)
+
+    def _remove(self, key: str) -> None:
+        self.changes += 1
+        self.assembling.pop(key, None)
+        self.complete.pop(key, None)
+        self.failed.pop(key.removesuffix("!failed"), None)
+
+    def _take(self, table: Table, record: Record) -> Outcome:
         self.changes += 1
         if table.state == ASSEMBLING:
-            self.assembling[key] = table
+            self.assembling[(record.key or b"").decode("utf-8", "replace")] = table
         elif table.state == FAILED:
             self.failed[table.product] = table
         else:
@@ -58,7 +57,7 @@ class TablesFlow(Flow):
             except msgspec.ValidationError as error:
                 return RecordRejected("summary", "$.summary", excerpt(str(error)))
             if _is_behind(table, self.complete.get(table.product)):
-                return Suppressed("older")  # from a worker that did not know that it had lost the partition
+                return OLDER  # from a worker that did not know that it had lost the partition
             self.complete[table.product] = Complete(table, summary)
         return USED
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from facade.bus.offsets import Overlap
 from facade.bus.port import Record
-from facade.clock import NEVER, NOTHING, SECOND, Time, as_seconds
+from facade.clock import NOTHING, SECOND, Time, as_seconds
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
 from facade.flows.telemetry.consistency import checked, impossible
@@ -32,7 +32,7 @@ from facade.runtime.accounts import OVERLAP
 from facade.runtime.columns import ReadingColumn
 from facade.runtime.composition import Server
 from facade.runtime.demand import Wanted, decide
-from facade.runtime.flow import DeviceReading, FaultKey, Flow, Missing, is_due
+from facade.runtime.flow import DeviceReading, FaultKey, Flow, Gate, Missing
 from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
 from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
@@ -81,8 +81,7 @@ class TelemetryFlow(Flow):
         """The windowed topic of all summaries; None: each summary names it."""
         self._decode = BatchDecoder[Summary | RackSummary | Watermark](first.form, RackSummary, Watermark).decode_one
         self._is_foreign = lru_cache(1024)(self._names_others)
-        self._looked_at = self._all_at = NEVER
-        """Times of the last update, and of the last update of all streams."""
+        self._gate, self._gate_of_all = Gate(_EVERY), Gate()
         self._folded: set[str] = set()
         """Streams with summaries since the last update."""
         self.reporting: dict[str, frozenset[Any]] = {}
@@ -191,12 +190,11 @@ class TelemetryFlow(Flow):
 
     def readings(self, now: Time) -> Iterator[DeviceReading | ReadingColumn]:
         """Return the changed columns, and the changed State and Status of devices."""
-        if not is_due(now, self._looked_at, _EVERY):
+        if not self._gate.passes(now):
             return
-        self._looked_at = now
         streams, self._folded = self._folded, set()
-        if is_due(now, self._all_at):
-            self._all_at, streams = now, set(self.ledgers)
+        if self._gate_of_all.passes(now):
+            streams = set(self.ledgers)
         for one in self._shown:
             if one.stream not in streams:
                 continue
