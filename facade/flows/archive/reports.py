@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import Clock, as_duration
 from facade.errors import BusError
 from facade.recent import MeanRate
 from facade.runtime.device_state import StateMessage, state_record
@@ -110,11 +110,11 @@ class ArchiveReporter:
         self._device, self._origin, self._send, self._clock = device, origin, send, clock
         self._told: dict[str, tuple[str, float]] = {}
         """Last written value of each attribute, and its time [monotonic s]."""
-        self._rate = MeanRate(max(_BURSTS * age, 6 * REPORT_EACH))
+        self._rate = MeanRate(as_duration(max(_BURSTS * age, 6 * REPORT_EACH)))
 
     def tell(self, figures: ArchiveFigures) -> None:
         """Report, and raise or clear alarms."""
-        rate = self._rate.note(figures.written, self._clock.monotonic())
+        rate = self._rate.note(figures.written, self._clock.now_us())
         texts = {"newestFile": figures.newest, "lastError": figures.last_error}
         numbers = {"behind": figures.behind, "writeRate": rate}
         if figures.space is not None:
