@@ -730,6 +730,7 @@ def _condition_facts(condition: Condition) -> Iterator[str]:
     )
     facts = (
         f"Priority: {condition.priority}",
+        f"severity: {condition.severity}" if condition.severity else "",
         "latching" if condition.latching else "",
         f"on delay: {duration_in_words(condition.on_delay)}" if condition.on_delay else "",
         f"off delay: {duration_in_words(condition.off_delay)}" if condition.off_delay else "",
