@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from facade.icd.topic_model import Figure, IcdTable, Limits, Role, Topic
+from facade.severities import Severity
 
 Rule = Literal[
     "count",
@@ -191,6 +192,8 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     response: str
     """Action of the operator."""
     priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
+    severity: Severity | None = None
+    """Severity of an alert that the facade raises, unless its source gives another; None: each source gives it."""
     causes: tuple[str, ...] = ()
     """Possible causes, the most likely one first."""
     check: str = ""

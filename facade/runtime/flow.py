@@ -27,8 +27,9 @@ FaultKey = tuple[str, str]
 class Fault(NamedTuple):
     """A fault of a source, for which an alert is raised."""
 
-    severity: Severity
     text: str
+    severity: Severity | None = None
+    """None: that of the condition."""
     began: Time | None = None
     """Begin of the fault, if it is known: a later one is a new occurrence of the alarm."""
     values: Mapping[str, float] = MappingProxyType({})

@@ -13,7 +13,7 @@ from facade.clock import Time
 from facade.judgement import AlarmDict
 from facade.reading import Value
 from facade.runtime.flow import FaultKey
-from facade.severities import WARNING, Severity
+from facade.severities import Severity
 
 ORIGIN = "sdp-facade"
 """Source of alerts about the facade itself, or the begin of it, as in ``sdp-facade/subarray/01``."""
@@ -35,8 +35,8 @@ class HealthIssue(NamedTuple):
     text: str
     alarm: FaultKey | None = None
     """Condition of the ICD and source of the alert that is raised for the issue and cleared after it; None: none."""
-    alert_severity: Severity = WARNING
-    """Severity of that alert."""
+    severity: Severity | None = None
+    """None: that of the condition; without an alarm, CRITICAL for FAILED, WARNING for DEGRADED."""
     of_bus: bool = False
     """Whether the issue is one of the bus itself: SdpBus shows it too."""
     values: Mapping[str, float] = MappingProxyType({})

@@ -37,6 +37,7 @@ LEFT_OUT = {
 """Text of the blocks that do not run here, and where they do, or why nowhere."""
 ELSEWHERE = {
     "add-a-flow.md": "tests/integration/test_example_flow.py runs the flow that it makes",
+    "test-a-flow.md": "tests/integration/test_example_flow.py runs its tests",
     "test-a-tango-client.md": "tests/unit/test_memory_context.py runs its test, which needs no system",
 }
 BEGIN = f"""

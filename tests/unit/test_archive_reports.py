@@ -58,7 +58,7 @@ class Bench:
         self.worker = self.start()
 
     def start(self) -> ArchiveWorker:
-        alarms = ArchiveAlarms(AlertSource("archive/0", self.writer, self.clock, icd=ICD), age=AGE)
+        alarms = ArchiveAlarms(AlertSource("archive/0", self.writer, self.clock, icd=ICD), ICD.conditions, age=AGE)
         reporter = ArchiveReporter(DEVICE, "archive-0", self.writer.send, alarms, self.clock, age=AGE)
         limits = ArchiveLimits(age=AGE)
         return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter)

@@ -165,6 +165,30 @@ def test_figures_of_all_nodes_are_of_the_last_seconds():
     np.testing.assert_allclose(silence, [0.3, 0.3, 14, np.nan])
 
 
+@pytest.mark.parametrize(
+    ("issue", "severity"),
+    [
+        (HealthIssue("DEGRADED", "late", ("streamLate", "x")), "ALARM"),
+        (HealthIssue("DEGRADED", "late", ("streamLate", "x"), "INFO"), "INFO"),
+        (HealthIssue("FAILED", "no worker"), "CRITICAL"),
+        (HealthIssue("DEGRADED", "no worker"), "WARNING"),
+    ],
+)
+def test_a_reason_has_the_severity_of_its_condition_unless_its_source_gives_another(issue, severity):
+    shown = overview()
+
+    class Source(HealthSource):
+        conditions: ClassVar = {"streamLate": "x"}
+
+        def issues(self, now):
+            yield issue
+
+    shown._flows = [Source()]
+    (told,) = shown.issues_as_dicts(NOW)
+    assert told["severity"] == severity
+    assert [one.severity for one in shown.find(NOW).values()] == ([severity] if issue.alarm else [])
+
+
 @pytest.mark.parametrize("count", [64, 65, 100])
 def test_reasons_for_which_there_is_no_room_are_counted(count):
     shown = overview()

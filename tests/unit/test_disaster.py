@@ -256,7 +256,7 @@ def test_restarts_in_the_middle_raise_nothing_again_and_clear_it_later() -> None
 
 
 def lags(*topics: str) -> dict[FaultKey, Fault]:
-    return {("streamLagging", f"{ORIGIN}/{topic}"): Fault(WARNING, f"{topic} lags") for topic in topics}
+    return {("streamLagging", f"{ORIGIN}/{topic}"): Fault(f"{topic} lags", WARNING) for topic in topics}
 
 
 LATE: FaultKey = ("streamLate", "ingest/0001")
@@ -271,8 +271,8 @@ LATE: FaultKey = ("streamLate", "ingest/0001")
         (("workerSilent", f"{ORIGIN}/aggregate-1"), lags("ingest.heaps"), lags("ingest.summary", "logs")),
         (("workerSilent", f"{ORIGIN}/logs-aggregate-0"), lags("logs"), lags("ingest.heaps")),
         (("logsGone", ORIGIN), lags("logs"), lags("ingest.heaps")),
-        *((key, {LATE: Fault(ALARM, "late")}, {}) for key in lags("ingest.heaps")),
-        *((key, {}, {LATE: Fault(ALARM, "late")}) for key in lags("quality")),
+        *((key, {LATE: Fault("late", ALARM)}, {}) for key in lags("ingest.heaps")),
+        *((key, {}, {LATE: Fault("late", ALARM)}) for key in lags("quality")),
         (("streamsLagging", "all"), lags("alerts", "quality", "logs"), {}),
     ],
 )
@@ -281,7 +281,7 @@ def test_an_alarm_suppresses_its_effects_on_the_same_stream(
 ) -> None:
     site = Deployment()
     gathered = cause[0] == "streamsLagging"  # which the facade raises itself
-    site.found = {**({} if gathered else {cause: Fault(CRITICAL, "the cause")}), **explained, **others}
+    site.found = {**({} if gathered else {cause: Fault("the cause", CRITICAL)}), **explained, **others}
     site.finds = lambda key: True  # type: ignore[method-assign]
     site.seconds(40)
     shown = {(one["condition"], one["source"]): one["state"] for one in site.alarms()}
@@ -291,7 +291,7 @@ def test_an_alarm_suppresses_its_effects_on_the_same_stream(
 
 def test_after_an_outage_of_the_brokers_one_alarm_stands_that_explains_the_others() -> None:
     site = Deployment()
-    late = {("streamLate", source): Fault(ALARM, "late") for source in nodes(*range(20))}
+    late = {("streamLate", source): Fault("late", ALARM) for source in nodes(*range(20))}
     site.found = {**lags("ingest.heaps", "ingest.summary", "telemetry.summary", "logs"), **late}
     site.seconds(40)
     assert [one["condition"] for one in site.alarms("UNACK")] == ["streamsLagging"]

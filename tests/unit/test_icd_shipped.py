@@ -445,6 +445,14 @@ def test_a_rule_fires(name: str, edit: Edit, where: str) -> None:
     assert where in [f"{one.file}: {one.key}" for one in found if one.rule == name]
 
 
+def test_each_condition_that_the_facade_finds_has_a_severity() -> None:
+    """A gathering condition has the worst of what it gathers; other programs, limits and a restore give their own."""
+    others = {"calibrationFailed", "pipelineFailed", "receiveOverrun", "storageLow", "transientDetected"}
+    others |= {"qualityLow", "topicsRestored"}
+    without = {name for name, one in ICD.conditions.items() if one.severity is None and not one.gathers}
+    assert without == others
+
+
 def test_the_command_reports_a_clean_interface() -> None:
     result = CliRunner().invoke(app, ["icd", "check"])
     assert result.exit_code == 0

@@ -19,7 +19,7 @@ from tests.support.overview import NOW, heartbeat, overview
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 KEY = ("workerGone", "sdp-facade")
-WRONG = {KEY: Fault("CRITICAL", "no worker")}
+WRONG = {KEY: Fault("no worker", "CRITICAL")}
 
 
 class Bench:
@@ -90,7 +90,7 @@ def test_what_was_not_judged_stays_as_it_was_told():
     gather = Suppression(load().conditions, load().locations, 50).gathered
     bench = Bench("rest", gather)  # all alarms are its own
     cause = ("processesGone", "all")
-    gone = {("serverGone", f"sdp-facade/ingest-{number:02d}"): Fault("CRITICAL", "silent") for number in range(5)}
+    gone = {("serverGone", f"sdp-facade/ingest-{number:02d}"): Fault("silent", "CRITICAL") for number in range(5)}
     bench.found = gone
     bench.look()
     assert states(bench) == dict.fromkeys([cause, *gone], "ACTIVE")
@@ -147,26 +147,26 @@ def alarm(one) -> Alarm:
 def test_a_change_of_severity_is_told(bench):
     bench.found = WRONG
     bench.look()
-    bench.found = {KEY: Fault("WARNING", "fewer workers")}
+    bench.found = {KEY: Fault("fewer workers", "WARNING")}
     assert bench.look() == [("ACTIVE", "CRITICAL"), ("ACTIVE", "WARNING")]
 
 
 def test_a_text_stays_true_and_is_no_flood(bench):
     for count in range(60):
-        bench.found = {KEY: Fault("WARNING", f"{count} records")}
+        bench.found = {KEY: Fault(f"{count} records", "WARNING")}
         bench.look(1)
     alerts = bench.alerts()
     assert 5 <= len(alerts) <= 7
     assert int(alerts[-1].text.split()[0]) >= 50
     assert len({one.raised_at for one in alerts}) == 1, "it is one occurrence"
-    bench.found = {KEY: Fault("WARNING", "61 records")}
+    bench.found = {KEY: Fault("61 records", "WARNING")}
     bench.look(20)
     assert [one.text for one in bench.alerts()[len(alerts) :]] == ["61 records"]
 
 
 def many(count: int, first: int = 0, severity: str = "WARNING") -> dict:
     """Return faults of one cause; the ones with the most errors come first, as in `LogFlow.find`."""
-    return {("errorsRising", f"c{number:02d}"): Fault(severity, "rising") for number in range(first, first + count)}
+    return {("errorsRising", f"c{number:02d}"): Fault("rising", severity) for number in range(first, first + count)}
 
 
 def standing(bench: Bench) -> dict[str, str]:
@@ -212,7 +212,7 @@ def test_what_was_told_is_gone_only_when_it_is_gone_itself_however_many_there_ar
 
 def test_the_alarm_about_the_others_is_as_severe_as_the_worst_of_them():
     bench = Bench(others="logs/0")
-    bench.found = many(33) | many(1, 90, "CRITICAL") | {("componentSilent", "c00"): Fault("WARNING", "silent")}
+    bench.found = many(33) | many(1, 90, "CRITICAL") | {("componentSilent", "c00"): Fault("silent", "WARNING")}
     bench.look()
     (one,) = (one for one in bench.alerts() if one.source == "logs/0")
     assert (one.condition, one.severity, one.values) == ("errorsRising", "CRITICAL", {"more": 2})
@@ -361,14 +361,14 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
 
 
 def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):
-    bench.found = {KEY: Fault("ALARM", "t1 is lost", 1000)}
+    bench.found = {KEY: Fault("t1 is lost", "ALARM", 1000)}
     assert not bench.own.has_reported(KEY, 1000)
     assert bench.look() == [("ACTIVE", "ALARM")]
     assert bench.own.has_reported(KEY, 1000)
     assert not bench.own.has_reported(KEY, 1001)
-    bench.found = {KEY: Fault("ALARM", "t2 is lost", 2000)}
+    bench.found = {KEY: Fault("t2 is lost", "ALARM", 2000)}
     bench.look()
-    bench.found = {KEY: Fault("ALARM", "t1 is lost", 1000)}
+    bench.found = {KEY: Fault("t1 is lost", "ALARM", 1000)}
     bench.look()
     assert [(one.raised_at, one.text) for one in bench.alerts()] == [(1000, "t1 is lost"), (2000, "t2 is lost")]
     bench.found = {}
@@ -388,7 +388,7 @@ def test_what_was_told_is_known_after_a_restart_though_it_has_cleared(bench):
 def test_many_texts_that_change_take_turns(bench):
     sources = [f"ingest/{node:04d}" for node in range(40)]
     for second in range(40):
-        bench.found = {("streamSilent", source): Fault("ALARM", f"for {second} s") for source in sources}
+        bench.found = {("streamSilent", source): Fault(f"for {second} s", "ALARM") for source in sources}
         bench.look(1)
     news = bench.alerts()[len(sources) :]
     assert len(news) <= 5 * 40

@@ -50,7 +50,7 @@ class WeatherFlow(Flow):
         """Return the stations with too strong a wind."""
         too_strong = self._limits.max_alarm if self._limits and self._limits.max_alarm is not None else float("inf")
         return {
-            ("windHigh", f"weather/{station}"): Fault("ALARM", f"expected less than {too_strong} m/s, got {wind} m/s")
+            ("windHigh", f"weather/{station}"): Fault(f"expected less than {too_strong} m/s, got {wind} m/s")
             for station, (time, wind) in self._newest.items()
             if wind >= too_strong and now - time <= as_duration(self._entry.stale_after)
         }

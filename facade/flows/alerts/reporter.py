@@ -16,7 +16,7 @@ from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
 from facade.runtime.projection import Projection
 from facade.runtime.replay import why_refused
-from facade.severities import SEVERITIES
+from facade.severities import SEVERITIES, WARNING
 
 AlarmFaults = Mapping[AlarmKey, Fault]
 """By condition and source."""
@@ -239,7 +239,7 @@ class OwnAlerts:
     def _unjudged(self) -> AlarmFaults:
         """Return the faults that were told, and whose absence proves nothing now."""
         kept = (one for key, one in self._told.items() if not self._judges(key))
-        return {one.key: Fault(one.severity, one.text, values=one.values) for one in kept}
+        return {one.key: Fault(one.text, one.severity, values=one.values) for one in kept}
 
     def _limited(self, found: AlarmFaults) -> AlarmFaults:
         """Return the faults within the limit, first those of raised alerts, and one for the others."""
@@ -254,7 +254,7 @@ class OwnAlerts:
                 worst = max((found[key].severity for key in others), key=SEVERITIES.index)
                 listed = ", ".join(source for _, source in others[:_MOST_NAMED]) + ", ..." * (len(others) > _MOST_NAMED)
                 text = f"and {len(others)} more: {listed}"
-                limited[condition, self._others] = Fault(worst, text, values={"more": len(others)})
+                limited[condition, self._others] = Fault(text, worst, values={"more": len(others)})
         return limited
 
     def _settle(self) -> bool:
@@ -289,7 +289,7 @@ class OwnAlerts:
                 self._send(key, "ACTIVE", fault, before.raised_at)
         for key, before in self._told.items():
             if key not in found and self._looks[key] >= _LOOKS:
-                self._send(key, "CLEARED", Fault(before.severity, f"over; it was: {before.text}"), before.raised_at)
+                self._send(key, "CLEARED", Fault(f"over; it was: {before.text}", before.severity), before.raised_at)
         for key, before in self._outdated(found)[:_TEXTS_AT_ONCE]:
             self._send(key, "ACTIVE", found[key]._replace(severity=before.severity), before.raised_at)
         self._mark = self._writer.mark()
@@ -305,6 +305,7 @@ class OwnAlerts:
         ]
 
     def _send(self, key: AlarmKey, state: str, fault: Fault, raised_at: Time) -> None:
+        assert fault.severity is not None, f"a fault of {key} has no severity"
         alert = Alert(
             condition=key[0],
             source=key[1],
@@ -340,8 +341,17 @@ def reporter(
         sources = (source, f"{ORIGIN}/") if source == ANYWHERE else (source,)
         return finds(key) or any(finds((one, at)) for one in suppression.gathers(condition) for at in sources)
 
+    severities = {name: one.severity or WARNING for name, one in icd.conditions.items()}
+
+    def graded(now: float) -> AlarmFaults | None:
+        """Give each fault without a severity that of its condition."""
+        return (found := find(now)) and {
+            key: one if one.severity else one._replace(severity=severities.get(key[0], WARNING))
+            for key, one in found.items()
+        }
+
     made = OwnAlerts(
-        find,
+        graded,
         before,
         server.bus.writer(),
         mine=is_mine,

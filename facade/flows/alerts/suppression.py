@@ -121,7 +121,7 @@ class Suppression:
             worst = max((whole[key].severity for key in keys), key=SEVERITIES.index)
             hosts = Counter(whole[key].host for key in keys if whole[key].host).most_common(_MOST_NAMED)
             where = f"; hosts: {', '.join(f'{host} ({count})' for host, count in hosts)}" if hosts else ""
-            yield (name, place), Fault(worst, f"{counted}: {named}{where}", values={"alarms": len(keys)})
+            yield (name, place), Fault(f"{counted}: {named}{where}", worst, values={"alarms": len(keys)})
 
     def _depth(self, name: str) -> int:
         """Return the number of nested gathering conditions that may explain one."""

@@ -74,7 +74,8 @@ def run(
         device = site.icd.classes[CLASS].device.format(archive=site.slot)
         reporter: ArchiveReporter | None = None
         if not site.settings.replay:  # the device there shows the worker of the night, whose alarms are replayed
-            alarms = ArchiveAlarms(site.alerts(f"archive/{site.slot}", bus.writer()), age=limits.age)
+            alerts = site.alerts(f"archive/{site.slot}", bus.writer())
+            alarms = ArchiveAlarms(alerts, site.icd.conditions, age=limits.age)
             reporter = ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age)
         return ArchiveWorker(
             bus,

@@ -6,16 +6,17 @@ short. ``conditions.toml`` has the delays, causes and responses of the alarms.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from facade.bus.port import Record
 from facade.clock import Clock, as_duration
 from facade.errors import BusError
+from facade.icd.model import Condition
 from facade.recent import MeanRate
 from facade.runtime.device_state import StateMessage, state_record
 from facade.runtime.flow import Alerts
-from facade.severities import ALARM, WARNING, Severity
+from facade.severities import WARNING
 
 _log = logging.getLogger(__name__)
 
@@ -59,30 +60,31 @@ class ArchiveAlarms:
     At a start it also clears alarms that are not active: an earlier run may have raised them.
     """
 
-    def __init__(self, alerts: Alerts, *, age: float) -> None:
+    def __init__(self, alerts: Alerts, conditions: Mapping[str, Condition], *, age: float) -> None:
         self._alerts, self._limit = alerts, _LATE * age + _SLACK
+        self._severities = {name: conditions[name].severity or WARNING for name in (FAILING, BEHIND, DISK_LOW)}
         self._told: dict[str, bool] = {}
         """Whether each condition is active, according to the bus's confirmations."""
 
     def tell(self, figures: ArchiveFigures, rate: float) -> None:
         """Report changes; `rate`: bytes written per second. Unconfirmed reports are repeated."""
         try:
-            for condition, severity, is_active, text in self._judge(figures, rate):
+            for condition, is_active, text in self._judge(figures, rate):
                 if is_active is not self._told.get(condition):
                     if is_active:
-                        self._alerts.raise_alert(condition, severity, text)
+                        self._alerts.raise_alert(condition, self._severities[condition], text)
                     else:
                         self._alerts.clear(condition, text)
                     self._told[condition] = is_active
         except BusError as error:
             _log.warning("archive alarm not told yet reason=%s", error)
 
-    def _judge(self, figures: ArchiveFigures, rate: float) -> Iterator[tuple[str, Severity, bool, str]]:
-        yield FAILING, ALARM, bool(figures.failing), figures.failing or "the archive is written"
+    def _judge(self, figures: ArchiveFigures, rate: float) -> Iterator[tuple[str, bool, str]]:
+        yield FAILING, bool(figures.failing), figures.failing or "the archive is written"
         if figures.behind is not None:
             is_late = figures.behind > self._limit
             text = f"the oldest record that is in no file is of {figures.behind:.0f} s ago"
-            yield BEHIND, WARNING, is_late, f"{text}; expected at most {self._limit:.0f} s" if is_late else text
+            yield BEHIND, is_late, f"{text}; expected at most {self._limit:.0f} s" if is_late else text
         if figures.space is not None:
             free, size = figures.space
             least = _ENOUGH if self._told.get(DISK_LOW) else _LOW
@@ -90,7 +92,7 @@ class ArchiveAlarms:
             text = f"{free / size:.1%} of the disk is free: {free / 1e9:.1f} GB"
             if rate >= 1:
                 text += f", enough for {free / rate / 3600:.1f} h at {rate / 1e6:.3f} MB/s"
-            yield DISK_LOW, WARNING, is_low, f"{text}; expected at least {least:.0%}" if is_low else text
+            yield DISK_LOW, is_low, f"{text}; expected at least {least:.0%}" if is_low else text
 
 
 class ArchiveReporter:

@@ -23,7 +23,6 @@ from facade.runtime.composition import Server
 from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.runtime.projection import OTHER_SUBARRAY, TOO_MANY, Projection
-from facade.severities import ALARM
 
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
 """Most blocks that have not ended, of all subarrays, and the size of their records: more than in an observation."""
@@ -233,7 +232,7 @@ class BlocksHealth(HealthSource):
                 more = f" and {len(failures) - 1} more" * (len(failures) > 1)
                 text = f"subarray {number:02d}: processing block {newest.pb_id}{more} failed: {excerpt(newest.text)}"
                 key = _CONDITION, f"{ORIGIN}/subarray/{number:02d}"
-                yield HealthIssue(DEGRADED, text, key, ALARM, values={"failed": float(len(failures))})
+                yield HealthIssue(DEGRADED, text, key, values={"failed": float(len(failures))})
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the attributes of SdpMaster about the blocks of all subarrays."""

@@ -35,7 +35,6 @@ from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, 
 from facade.runtime.heartbeats import SILENT
 from facade.runtime.replay import why_refused
 from facade.runtime.steps import run_steps
-from facade.severities import ALARM, CRITICAL
 
 SUBARRAY = "SdpSubarray"
 _STUCK, _SILENT, _SOURCE = "subarrayStuck", "controllerSilent", f"{ORIGIN}/subarray/"
@@ -235,7 +234,7 @@ def compose(server: Server) -> None:
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
             return {
-                (_STUCK, f"{_SOURCE}{number:02d}"): Fault(ALARM, f"subarray {number:02d}: {text}")
+                (_STUCK, f"{_SOURCE}{number:02d}"): Fault(f"subarray {number:02d}: {text}")
                 for number, view in sources_of.items()
                 if (text := view.stuck(now))
             }
@@ -291,14 +290,14 @@ class CommandsHealth(HealthSource):
     def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return silent and surplus controllers, and devices without a controller."""
         for text in rivalries(self._components, now):
-            yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN), CRITICAL)
+            yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN))
         # Right after an outage of the bus, no process has had the time to give a sign of life.
         silent = silences(self._components, now) if self._heartbeats.can_tell else {}
         for name, text in silent.items():
             # Without another controller no command is executed.
             devices = self._components.newest[name][0].devices
             is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
-            yield HealthIssue(FAILED if is_alone else DEGRADED, text, (_SILENT, f"{ORIGIN}/{name}"), CRITICAL)
+            yield HealthIssue(FAILED if is_alone else DEGRADED, text, (_SILENT, f"{ORIGIN}/{name}"))
         # A replay has no controllers.
         if self._server.has_read(HEARTBEATS) and not why_refused(self._server.clock):
             heard = {device for beat, _ in self._components.newest.values() for device in beat.devices}

@@ -26,7 +26,6 @@ from facade.runtime.composition import Server
 from facade.runtime.flow import Fault, FaultKey, Flow, Missing
 from facade.runtime.log_export import NAMESPACE
 from facade.runtime.view import NewestView
-from facade.severities import WARNING
 
 MOST_SHIPPERS: Final = 2000
 """Most shippers; a new one displaces the shipper that has been silent longest, if that was long enough."""
@@ -402,15 +401,11 @@ class LogFlow(Flow):
         """Return the components with rising errors, and the silent ones."""
         rising = sorted(self.ledger.rising(as_seconds(now)).items(), key=lambda one: -one[1][0])
         found = {
-            (RISING, name): Fault(
-                WARNING, f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent}
-            )
+            (RISING, name): Fault(f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent})
             for name, (recent, before) in rising
         }
         return found | {
-            (COMPONENT_SILENT, name): Fault(
-                WARNING, "wrote regularly, and has written nothing for 30 s while others did"
-            )
+            (COMPONENT_SILENT, name): Fault("wrote regularly, and has written nothing for 30 s while others did")
             for name in self.ledger.silent()
         }
 

@@ -22,7 +22,6 @@ from facade.runtime.composition import Server
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.view import NewestView
-from facade.severities import WARNING
 
 _RATE_OVER = 10 * SECOND
 _MOST_NAMES = 8
@@ -93,7 +92,7 @@ def find_faults(mirror: Mirror, device: str) -> Mapping[FaultKey, Fault] | None:
         return away
     names = ", ".join(excerpt(one.incarnation) for one in others)
     text = f"telescope.model is also written by {len(others)} other mirrors, incarnation {names}"
-    return {**away, (CONFLICT, device): Fault(WARNING, text)}
+    return {**away, (CONFLICT, device): Fault(text)}
 
 
 def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
@@ -104,7 +103,7 @@ def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
     for entry in mirror.disconnected():
         away[device_of(entry.name)].append(entry)
     return {
-        (DISCONNECTED, device): Fault(WARNING, _why(entries), values={"attributes": len(entries)})
+        (DISCONNECTED, device): Fault(_why(entries), values={"attributes": len(entries)})
         for device, entries in sorted(away.items())
     }
 

@@ -16,7 +16,6 @@ from facade.reading import Reading, judge
 from facade.runtime.composition import Server
 from facade.runtime.flow import DeviceReading, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
-from facade.severities import ALARM, CRITICAL
 
 _OFFLINE, _TOO_FEW, _AWAY, _BEHIND = "partitionsOffline", "replicasTooFew", "brokerMissing", "replicasOutOfSync"
 _FIGURES = ("brokersMissing", "offlinePartitions", "underReplicatedPartitions")
@@ -62,13 +61,13 @@ class Replicas(HealthSource):
     ) -> Iterator[HealthIssue]:
         if offline:
             text = f"no broker leads {_partitions(offline)}: nobody can read or write them"
-            yield HealthIssue(FAILED, text, (_OFFLINE, ORIGIN), CRITICAL, of_bus=True)
+            yield HealthIssue(FAILED, text, (_OFFLINE, ORIGIN), of_bus=True)
         if too_few:
             text = f"too few replicas of {_partitions(too_few)} are in sync: writes are refused"
-            yield HealthIssue(FAILED, text, (_TOO_FEW, ORIGIN), CRITICAL, of_bus=True)
+            yield HealthIssue(FAILED, text, (_TOO_FEW, ORIGIN), of_bus=True)
         for broker, partitions in sorted(missing.items()):
             text = f"broker {broker} is away: it should have replicas of {partitions} partitions"
-            yield HealthIssue(DEGRADED, text, (_AWAY, f"{ORIGIN}/broker-{broker}"), ALARM, of_bus=True)
+            yield HealthIssue(DEGRADED, text, (_AWAY, f"{ORIGIN}/broker-{broker}"), of_bus=True)
         if behind and not missing:
             text = f"replicas of {_partitions(behind)} are not in sync, and all brokers are there"
             yield HealthIssue(DEGRADED, text, (_BEHIND, ORIGIN), of_bus=True)

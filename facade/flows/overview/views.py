@@ -38,12 +38,8 @@ _NEW_FOR = MINUTE
 """Time after the last dead letter of a stream in which its dead letters count as new."""
 _EACH, _MOST_LISTED = 4, 20
 """Number of further issues of one condition from which all share a line, and the most sources that it names."""
-_DEVIATIONS: Mapping[Deviation, tuple[str, Severity]] = {
-    "overlap": ("streamOverlap", WARNING),
-    "skipped": ("streamSkipped", CRITICAL),
-    "log_cuts": ("logCut", CRITICAL),
-}
-"""Condition and severity of the alert about a position that disagreed with the log, for deviations without a remedy."""
+_DEVIATIONS: Mapping[Deviation, str] = {"overlap": "streamOverlap", "skipped": "streamSkipped", "log_cuts": "logCut"}
+"""Condition of the alert about a position that disagreed with the log, for deviations without a remedy."""
 _UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED = (
     "streamUnbalanced",
     "streamLagging",
@@ -67,7 +63,7 @@ _NO_ACCOUNT = 15 * SECOND
 _NEVER_STARTED = 60.0
 """Time after the start of this server before a process without any heartbeat raises an alarm [s]."""
 _CONDITIONS = dict.fromkeys(
-    (_UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED, _HANGING, *(one for one, _ in _DEVIATIONS.values())),
+    (_UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED, _HANGING, *_DEVIATIONS.values()),
     f"{ORIGIN}/",
 )
 """Conditions of the alerts about streams, with the begin of their sources."""
@@ -128,7 +124,12 @@ class Overview:
         found = [*self._about_streams(now), *(one for flow in self._flows for one in self._ask(flow, now))]
         told = {one.text for one in found}
         found = [one for one in found if not (one.reasons and told.issuperset(one.reasons))]
-        return sorted(found, key=lambda one: (-SEVERITIES.index(one.alert_severity), one.health_state != FAILED))
+        return sorted(found, key=lambda one: (-SEVERITIES.index(self._severity(one)), one.health_state != FAILED))
+
+    def _severity(self, issue: HealthIssue) -> Severity:
+        condition = self._conditions.get(issue.alarm[0]) if issue.alarm else None
+        given = issue.severity or (condition and condition.severity)
+        return given or (CRITICAL if issue.health_state == FAILED else WARNING)
 
     def judge(self, now: Time) -> tuple[HealthState, tuple[str, ...]]:
         """Return healthState's label and the reasons for it, the gravest first."""
@@ -151,7 +152,7 @@ class Overview:
             condition, source = one.alarm or ("", "")
             more = {"condition": condition, "source": source, "device": one.device, "response": one.response}
             known = {name: text for name, text in more.items() if text}
-            found.append({"health": one.health_state, "text": one.text, "severity": one.alert_severity, **known})
+            found.append({"health": one.health_state, "text": one.text, "severity": self._severity(one), **known})
         return found
 
     def judgement(self, now: Time) -> Judgement:
@@ -183,7 +184,7 @@ class Overview:
             if one.alarm is not None:
                 before = found.get(one.alarm)
                 text = one.text if before is None else f"{before.text}; {one.text}"
-                found[one.alarm] = Fault(one.alert_severity, text, values=one.values, host=one.host)
+                found[one.alarm] = Fault(text, self._severity(one), values=one.values, host=one.host)
         return found
 
     def finds(self, key: FaultKey) -> bool:
@@ -228,7 +229,7 @@ class Overview:
         for name, stream in streams.items():
             if stream.account.balance:
                 text = f"account of {name} does not balance: records were lost or counted twice"
-                yield HealthIssue(FAILED, text, (_UNBALANCED, f"{ORIGIN}/{name}"), CRITICAL)
+                yield HealthIssue(FAILED, text, (_UNBALANCED, f"{ORIGIN}/{name}"))
             yield from self._deviations(name, stream)
             if stream.account.hanging:
                 text = f"a transaction does not end: {stream.account.hanging}"
@@ -268,10 +269,10 @@ class Overview:
         return HealthIssue(DEGRADED, text, (_LAGGING, f"{ORIGIN}/{name}"), response=f"Wait while the lag falls. {do}")
 
     def _deviations(self, name: str, stream: StreamTotals) -> Iterator[HealthIssue]:
-        for what, (condition, severity) in _DEVIATIONS.items():
+        for what, condition in _DEVIATIONS.items():
             if what in stream.account.deviations:
                 text = f"{what} of {name}: {stream.account.deviations[what]}"
-                yield HealthIssue(DEGRADED, text, (condition, f"{ORIGIN}/{name}"), severity)
+                yield HealthIssue(DEGRADED, text, (condition, f"{ORIGIN}/{name}"))
 
     def _lagging(self, streams: Mapping[str, StreamTotals], now: Time) -> list[str]:
         found = []
@@ -404,8 +405,7 @@ class Presence(HealthSource):
                 followed = self._heartbeats.is_followed(name)
                 alarm = None if followed else self._alarm(name, _SERVER, instance)
                 do = "Wait: its standby takes its place." if followed else f"Start it: sdp-facade serve {instance}."
-                severity = WARNING if followed else CRITICAL
-                yield HealthIssue(DEGRADED, text, alarm, severity, host=self._host(name), response=do)
+                yield HealthIssue(DEGRADED, text, alarm, host=self._host(name), response=do)
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 do = f"Read the log of the instance {instance}, which says why, and restart it."
@@ -430,7 +430,7 @@ class Presence(HealthSource):
             slots = " and ".join(f"{start} --slot {_slot(worker, name)}" for name in killed) or start
             do = f"Start the workers again: {slots}."
             key = self._alarm(last[0], worker.gone)
-            yield HealthIssue(FAILED, text, key, CRITICAL, of_bus=True, response=do)
+            yield HealthIssue(FAILED, text, key, of_bus=True, response=do)
             return
         for name in heard:
             if self._is_missed(name):

@@ -361,7 +361,7 @@ class Excesses:
         for prefix, view in zip(self._prefixes, self._views, strict=True):
             for name, reading, limits in view.beyond():
                 text = f"{name}: expected {_in_words(limits)}, got {reading.value}"
-                yield (QUALITY_LOW, prefix + name), Fault(_SEVERITY_OF_QUALITY[reading.quality], text)
+                yield (QUALITY_LOW, prefix + name), Fault(text, _SEVERITY_OF_QUALITY[reading.quality])
 
 
 def _in_words(limits: Limits) -> str:

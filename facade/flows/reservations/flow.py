@@ -25,7 +25,6 @@ from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.device_state import StateMessage
 from facade.runtime.flow import VIEW_PERIOD, DeviceView, Gate
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
-from facade.severities import ALARM
 
 MOST_SHOWN = 64
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
@@ -153,7 +152,7 @@ class ReservationsHealth(HealthSource):
             more = f"; and {len(conflicts) - 1} more resources" * (len(conflicts) > 1)
             key = _CONFLICT, f"{ORIGIN}/reservations"
             counted = {"conflicts": float(len(conflicts))}
-            yield HealthIssue(DEGRADED, _in_words(min(conflicts)) + more, key, ALARM, values=counted)
+            yield HealthIssue(DEGRADED, _in_words(min(conflicts)) + more, key, values=counted)
         for number in sorted(self._held.of_subarray):
             if names := self._expired(ledger, number, now):
                 text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"

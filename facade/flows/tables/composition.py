@@ -21,7 +21,6 @@ from facade.reading import Image, Quality, Reading, Value, judge
 from facade.runtime.composition import Server
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.view import NewestView
-from facade.severities import ALARM
 
 TABLE_LOST = "tableLost"
 
@@ -57,7 +56,7 @@ class Losses:
             if self.is_loss(key) and (is_news or not self._is_made_good(table)):
                 why = table.reason or "no reason given"
                 text = f"table {table.table} of {table.product} never became complete: {why}"
-                found[key] = Fault(ALARM, text, table.time)
+                found[key] = Fault(text, began=table.time)
         return found
 
     def _is_made_good(self, table: Table) -> bool:

@@ -37,7 +37,6 @@ from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
 from facade.runtime.metrics import Gauge
 from facade.runtime.scans import scans
 from facade.runtime.stream_accounts import WorkerAccounts
-from facade.severities import ALARM
 from facade.windows.frame import Array, FieldArrays
 
 _EVERY = SECOND // 20
@@ -425,7 +424,7 @@ class TelemetryHealth(HealthSource):
                     continue
                 heard = int((ledger.totals.heard > 0).sum())
                 others = len(late) - 1 if 2 * len(late) > heard else 0
-                yield HealthIssue(DEGRADED, text + one.advice(others), (_LATE, place(group)), ALARM)
+                yield HealthIssue(DEGRADED, text + one.advice(others), (_LATE, place(group)))
             # Without workers the state of nodes is unknown.
             if self._workers():
                 silent = ledger.expected - reporting - late.keys()
@@ -434,7 +433,7 @@ class TelemetryHealth(HealthSource):
                 self._unread.update(map(place, unread))
                 for group, why in self._due(ledger, silent - unread, reporting, now):
                     text = f"{_name(ledger, group)} sends no records while {why}"
-                    yield HealthIssue(DEGRADED, text, (_SILENT, ledger.plan.place(group)), ALARM)
+                    yield HealthIssue(DEGRADED, text, (_SILENT, ledger.plan.place(group)))
 
     def judges(self, key: FaultKey) -> bool:
         """Return whether workers read the group, and a window has closed; see `HealthSource`."""
