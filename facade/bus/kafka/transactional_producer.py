@@ -159,7 +159,11 @@ class TransactionalProducer:
         if self._producer is None:
             self._producer, self._is_settled = self._begun(), False
         if not self._is_settled:
-            self._settle(self._producer, member)
+            if self._settle(self._producer, member):
+                self._producer.poll(0)
+                if self._link.was_lost:
+                    self._producer = None
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "former transactions were slow to end"))
             self._is_settled = True
         return self._producer
 
@@ -186,8 +190,11 @@ class TransactionalProducer:
         producer, self._beginning = self._beginning, None
         return producer
 
-    def _settle(self, producer: ProducerCore, member: Consumer) -> None:
-        """End what a broker has kept open of this slot, as it ended elsewhere; see the top of this module."""
+    def _settle(self, producer: ProducerCore, member: Consumer) -> bool:
+        """End what a broker has kept open of this slot, as it ended elsewhere; return whether there was anything.
+
+        See the top of this module.
+        """
         try:
             left = self._find_open(member)
             known = self._find_committed(left) if left else {}
@@ -204,6 +211,7 @@ class TransactionalProducer:
                 end = "committed" if is_commit else "aborted"
                 _log.warning("transaction of %s is open although it has ended: it is %s on %s", self._name, end, where)
                 self._end(producer, marks, is_commit=is_commit)
+        return bool(left)
 
     def _find_open(self, member: Consumer) -> dict[port.TopicPartition, _Open]:
         """Return the slot's newest transaction on each partition on which it may be open."""
