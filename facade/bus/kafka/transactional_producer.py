@@ -71,8 +71,9 @@ new client."""
 
 _MOST_RUNS = 1000
 """Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
-_NEAR = 60.0
-"""The records of a transaction are appended within this time of each other [s]."""
+_NEAR = 120.0
+"""Largest difference between the times of two records of a transaction [s]: those on `positions` have the time of the
+worker's clock, which may differ from the brokers' by a minute."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
 """A transaction that took so long may have lost a connection with a request on it [s]: the client subtracts up to 2 s
 from `IDLE` at random, and logs no such close."""
