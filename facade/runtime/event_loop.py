@@ -195,6 +195,8 @@ class EventLoop:
         self._opened_at = 0.0
         self._reader: Reader | None = None
         """The reader of the last cycle."""
+        self._may_lack = False
+        """Whether the last cycle failed while it read: the reader does not give its records again."""
         self.restored = False
         """Whether the state from before the restart has been restored."""
 
@@ -223,7 +225,7 @@ class EventLoop:
         reader: Reader | None = None
         while not stop.is_set():
             try:
-                if reader is not None and self.has_moved(reader):
+                if reader is not None and (self._may_lack or self.has_moved(reader)):
                     reader.close()
                     reader = None
                 if reader is None:
@@ -237,10 +239,7 @@ class EventLoop:
                 _log.exception("cycle failed instance=%s", self._instance)
                 self._note("internal error, see the log of the device server")
                 self._idle(stop)
-                if reader is not None and self._delivery is not None:  # none of its records may be lost
-                    reader.close()
-                    reader = None
-        self._end(reader)
+        self._end(None if self._may_lack else reader)
 
     def has_moved(self, reader: Reader) -> bool:
         """Return whether the topics must be opened again, as a position is not on its log; never waits."""
@@ -255,8 +254,10 @@ class EventLoop:
         if self._publisher.queued:
             self._clock.sleep(_PACE)  # records that must not be merged wait on the log rather than here
         else:
+            self._may_lack = True
             for record in self._read(reader, self._until_due()):
                 self._take(record)
+            self._may_lack = False
         if self._delivery is not None:
             self._delivery.note_position(reader, self.has_read)
         if self._behind:
@@ -412,7 +413,7 @@ class EventLoop:
                 own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
             start[topic] = progress.on_log(dict(own))
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
-        reader = open_readers(self._bus, topics, start, self._isolation)
+        reader, self._may_lack = open_readers(self._bus, topics, start, self._isolation), False
         _log.info("bus opened instance=%s start=%s", self._instance, start)
         self._behind, self._opened_at = set(self._flows), self._clock.monotonic()
         return reader

@@ -21,7 +21,7 @@ from facade.runtime.heartbeats import HeartbeatMessage, SignOfLife, heartbeat_re
 from facade.runtime.publisher import Publisher
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
-from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
+from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader, MemoryTransactionalLog
 
 ICD = load()
 PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
@@ -342,6 +342,35 @@ def test_a_mistake_in_a_flow_does_not_end_the_thread(deployment, caplog):
     assert len(performed) >= next(calls), "periodic tasks, such as the lease of commands, go on"
     assert looked, "the views behind it go on"
     assert len(deployment.broker.read("snapshots")) > written
+
+
+@pytest.mark.parametrize("call", [0, 1, 2])
+def test_records_of_a_cycle_that_failed_are_read_again(deployment, monkeypatch, call):
+    """The reader has given them, and does not give them again."""
+    service, _, bus = deployment.server(NODES, "ingest-00")
+    deployment.send(seconds=2)
+    bus.waits = True
+    take, calls, turns, stop = MemoryReader.take, itertools.count(), itertools.count(), threading.Event()
+    sleep = deployment.clock.sleep
+
+    def failing(reader, limit, timeout):
+        found = take(reader, limit, timeout)
+        if next(calls) == call:
+            raise RuntimeError("ours")
+        return found
+
+    def counted(seconds):
+        sleep(seconds)
+        if next(turns) == 200:
+            stop.set()
+
+    monkeypatch.setattr(MemoryReader, "take", failing)
+    deployment.clock.sleep = counted
+    service.event_loop.run(stop)
+    assert next(calls) > call
+    (ledger,) = [ledger for topic, ledger in service.event_loop._flows["ingest.summary"].ledgers.items()]
+    assert ledger.totals.count.tolist() == [20, 20]
+    assert service.event_loop.accounts["ingest.summary"].skipped == 0
 
 
 def test_events_are_paced_and_only_the_newest_waits():

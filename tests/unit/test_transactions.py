@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from facade.bus.kafka.connection import Clients, Connection
 from facade.bus.kafka.group import KafkaGroupMember
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.kafka.transactional_producer import TransactionalProducer
+from facade.bus.kafka.transactional_producer import TransactionalProducer, _Open
 from facade.bus.kafka.transactions import KafkaTransactionalLog, by_partition
 from facade.bus.offsets import PartitionFacts
 from facade.bus.port import TRANSACTION, Aborted, BusHealth, Fenced, Record
@@ -330,6 +331,33 @@ def test_a_transaction_in_which_a_connection_may_have_been_closed_as_idle_is_the
     first = producer.open(Client({}))
     producer.write([], [], Client({}))
     assert (producer.open(Client({})) is first) is goes_on
+
+
+@pytest.mark.parametrize(("seconds", "line", "made"), [(0.0, "", 1), (2.0, "", 2), (0.0, "FAIL", 2)])
+def test_a_producer_that_may_have_asked_twice_for_the_end_of_a_former_transaction_begins_none(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, seconds: float, line: str, made: int
+) -> None:
+    """The second request, late, would abort the results of its first transaction; the position comes after them."""
+    producer = TransactionalProducer(Connection(Settings(), clock=clock), "slot", BusHealth(), outputs=["results"])
+    left = [{("results", 0): _Open("run", 1, 0.0, is_surely_open=True)}]
+    monkeypatch.setattr(producer, "_find_open", lambda _: left.pop() if left else {})
+    monkeypatch.setattr(producer, "_find_committed", lambda _: {})
+
+    def abort(client: Transactions, timeout: float) -> None:
+        client.calls.append("abort")
+        clock.sleep(seconds)
+        client.link.log(3, "%s", line, "Disconnected (after 100ms in state UP)")
+
+    monkeypatch.setattr(Transactions, "abort_transaction", abort, raising=False)
+    monkeypatch.setattr(Transactions, "flush", lambda *_: 0, raising=False)
+    member: Any = Client({})
+    for _ in range(2):
+        with suppress(KafkaException):
+            producer.write([], [], member)
+    assert Transactions.made == made
+    *former, last = [*Transactions.newest][-made:]
+    assert "commit" in last.calls
+    assert all("abort" in one.calls and "commit" not in one.calls for one in former)
 
 
 @pytest.mark.parametrize(

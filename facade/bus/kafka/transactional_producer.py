@@ -72,8 +72,9 @@ new client."""
 
 _MOST_RUNS = 1000
 """Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
-_NEAR = MINUTE
-"""The records of a transaction are appended within this time of each other."""
+_NEAR = 2 * MINUTE
+"""Largest difference between the times of two records of a transaction: those on `positions` have the time of the
+worker's clock, which may differ from the brokers' by a minute."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
 """Duration from which a transaction may have lost a connection with a request on it [s]: the client subtracts up to
 2 s from `IDLE` at random, and logs no such close."""
@@ -160,7 +161,11 @@ class TransactionalProducer:
         if self._producer is None:
             self._producer, self._is_settled = self._begun(), False
         if not self._is_settled:
-            self._settle(self._producer, member)
+            if self._settle(self._producer, member):
+                self._producer.poll(0)
+                if self._link.was_lost:
+                    self._producer = None
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "former transactions were slow to end"))
             self._is_settled = True
         return self._producer
 
@@ -187,8 +192,11 @@ class TransactionalProducer:
         producer, self._beginning = self._beginning, None
         return producer
 
-    def _settle(self, producer: ProducerCore, member: Consumer) -> None:
-        """End what a broker has kept open of this slot, as it ended elsewhere; see the top of this module."""
+    def _settle(self, producer: ProducerCore, member: Consumer) -> bool:
+        """End what a broker has kept open of this slot, as it ended elsewhere; return whether there was anything.
+
+        See the top of this module.
+        """
         try:
             left = self._find_open(member)
             known = self._find_committed(left) if left else {}
@@ -205,6 +213,7 @@ class TransactionalProducer:
                 end = "committed" if is_commit else "aborted"
                 _log.warning("transaction of %s is open although it has ended: it is %s on %s", self._name, end, where)
                 self._end(producer, marks, is_commit=is_commit)
+        return bool(left)
 
     def _find_open(self, member: Consumer) -> dict[port.TopicPartition, _Open]:
         """Return the slot's newest transaction on each partition on which it may be open."""
