@@ -1,11 +1,13 @@
 """Past commands by the bus alone: `commands list` and `commands show`."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
 from facade.cli.app import app
 from facade.errors import BusError, ConfigError
@@ -22,6 +24,7 @@ from facade.flows.commands.messages import (
     unapproved_record,
 )
 from facade.flows.commands.past import Past, chosen, outcome_of
+from facade.outcome import RecordRejected
 
 NOW_US = 1_800_000_000_000_000
 MASTER, WORKER = "mid-sdp/control/0", "mid-sdp/worker/01"
@@ -33,7 +36,8 @@ class Topics:
     """What stands on the two topics, with the reader's functions in its place."""
 
     def __init__(self):
-        self.records = {"commands-held": [], "commands": [], "command-acks": [], "command-refusals": []}
+        names = ("commands-held", "commands", "command-acks", "command-refusals", "dead-letters")
+        self.records = {name: [] for name in names}
 
     def put(self, record, at_us):
         records = self.records[record.topic]
@@ -298,6 +302,18 @@ def test_a_list_for_people_has_the_beginning_of_each_argument_in_a_line(night, t
 
 def test_who_asks_for_more_than_the_topic_keeps_is_told_so(topics):
     assert "the topic keeps commands for 7 d" in run("list --since 30d")
+
+
+def test_an_acknowledgement_that_device_servers_have_set_aside_is_not_shown(topics):
+    id = topics.command(60)
+    topics.ack(id, "FAILED", origin="somebody")
+    (forged,) = topics.records["command-acks"]
+    why = RecordRejected("signature", "headers.signature", "expected the signature of a controller, got none")
+    for one in (forged, replace(forged, topic="state", offset=1)):
+        topics.put(dead_letter(one, why, by="subarray"), forged.timestamp_us)
+    topics.ack(id, "COMPLETED", origin="c", after=2.0)
+    assert "COMPLETED" in run("list")
+    assert [one["origin"] for one in json.loads(run(f"show {id} --json"))["acknowledgements"]] == ["c"]
 
 
 def test_one_is_shown_with_its_argument_and_who_acknowledged_when(night, topics):

@@ -226,6 +226,11 @@ def test_records_of_the_past_that_are_put_on_their_topics_again_change_nothing(b
     assert again.shows("obsState") == "SCANNING", "after a restart as well"
 
 
+def test_the_replay_of_a_night_needs_no_keys(bench: Bench) -> None:
+    server = bench.server(settings=Settings(controller_keys=KEYS, replay=True), ready=False, start=False)
+    assert server.service.states.signatures.refusal(RECORD) is None
+
+
 @pytest.mark.parametrize("by", [Signatures((), ()), STRANGER, CONTROLLER])
 def test_an_order_counts_if_it_is_signed_for_its_device(by: Signatures) -> None:
     site = test_admission.Site(controller_keys=KEYS)

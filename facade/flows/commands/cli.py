@@ -11,6 +11,8 @@ from rich.progress import track
 from rich.text import Text
 from rich.tree import Tree
 
+from facade.bus.dead_letters import TOPIC as DEAD
+from facade.bus.dead_letters import original
 from facade.bus.kafka.admin import find_range
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.read_range import read_range
@@ -108,14 +110,18 @@ def show(
 
 
 def _read(connection: Connection, topic: str, since: Time, take: Callable[[Record], None]) -> None:
-    """Read what stands on a topic since a time."""
-    ranges = find_range(connection, topic, since=max(since, Time(1000)))
+    """Read what stands on a topic since a time, without acknowledgements that device servers set aside."""
+    since = max(since, Time(1000))
+    letters = read_range(connection, DEAD, find_range(connection, DEAD, since=since)) if topic == ACKS else ()
+    aside = {(one.partition, one.offset) for one in map(original, letters) if one.topic == topic}
+    ranges = find_range(connection, topic, since=since)
     count = sum(end - begin for begin, end in ranges.values())
     records: Iterable[Record] = read_range(connection, topic, ranges)
     for record in track(
         records, f"reading {topic}", count, console=ERR, transient=True, disable=count < _MANY, update_period=0.5
     ):
-        take(record)
+        if (record.partition, record.offset) not in aside:
+            take(record)
 
 
 def _counts(rows: list[dict[str, Any]]) -> dict[str, int]:
