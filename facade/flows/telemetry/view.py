@@ -251,7 +251,7 @@ class TelemetryView:
         if not is_current and now - heard <= self.stale_after:
             return "UNKNOWN", [f"{who} sends {what}s, but no window of the last {self.stale_after:g} s shows any."]
         if now - heard <= self.stale_after:
-            epoch = f" of {rule.epoch} {number}" if rule.epoch is not None else ""
+            epoch = f" of {rule.epoch.removesuffix('_id')} {number}" if rule.epoch is not None else ""
             return "ON", [f"{who} sends {what}s{epoch}."]
         since = utc_seconds(heard) if heard else "the start"
         return "STANDBY", [f"{who} is silent since {since}: no {what} for {self.stale_after:g} s."]
