@@ -7,11 +7,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import NamedTuple
 
 from facade.bus.port import Record
+from facade.clock import utc_text
 from facade.flows.blocks.source import BLOCKS, ENDED, FAILED, RUNNING, STARTING, STATES, WAITING, read_block
 from facade.instances import devices_of, number_of
 from facade.messages import ProcessingBlock
@@ -196,7 +196,7 @@ def as_dict(block: ProcessingBlock) -> dict[str, object]:
         "subarray": block.subarray,
         "kind": block.kind,
         "state": block.state,
-        "time": datetime.fromtimestamp(block.time / 1e6, UTC).isoformat(timespec="milliseconds"),
+        "time": utc_text(block.time),
     }
     more = ("progress", "script", "dependencies", "resources", "text", "source")
     return found | {name: value for name in more if (value := getattr(block, name)) not in (None, "", [], {})}
