@@ -186,7 +186,11 @@ class Handling:
             return False
         late = as_seconds(self.outbox.now_us() - execution.message.not_after)
         text = f"{INTERRUPTED}, and now it is too late to begin it again"
-        self._end_ours(execution, Event.LATE, text if execution.again else f"expired: it had to begin {late:.3f} s ago")
+        self._end_ours(
+            execution,
+            Event.LATE,
+            text if execution.again else f"not begun: the latest time to begin was {late:.3f} s ago",
+        )
         return True
 
     def _end_ours(self, execution: Execution, event: Event, text: str) -> None:

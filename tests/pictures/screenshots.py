@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -75,6 +76,8 @@ _SUBARRAY = "mid-sdp/subarray/01"
 _TOKEN = "token-of-anna-the-operator"
 _SCAN, _FIRST_NUMBER = 3, 101
 """The last step of the observation, and a number that no step of the demo has."""
+_LAST_WORDS = 40
+"""Lines of a demo that ended too early."""
 _POLL = 0.2
 """Time between two looks at the outcome of a command [s]."""
 
@@ -220,12 +223,14 @@ def main(options: list[str]) -> None:
         demo = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=sys.stderr, text=True)
         assert demo.stdout is not None
         try:
+            said: deque[str] = deque(maxlen=_LAST_WORDS)
             for line in demo.stdout:
+                said.append(line)
                 if found := re.match(r"\s*export (.*)$", line):
                     variables = dict(one.split("=", 1) for one in found[1].split())
                     break
             else:
-                raise SystemExit("the demo ended before it stayed")
+                raise SystemExit(f"the demo ended before it stayed:\n{''.join(said)}")
             take({**os.environ, **variables}, only=only)
         finally:
             demo.terminate()  # SIGINT is ignored in the background of a shell

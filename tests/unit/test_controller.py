@@ -205,7 +205,7 @@ def test_a_command_that_waits_beyond_its_time_is_refused(site: Site, passed: boo
     life.once(take_long)
     life.work()
     assert site.outcome(waiting) == ("REJECTED" if passed else "COMPLETED")
-    assert ("expired" in site.acks(waiting)[-1].text) is passed
+    assert ("latest time to begin" in site.acks(waiting)[-1].text) is passed
     assert len(site.begun) == (1 if passed else 2)
 
 

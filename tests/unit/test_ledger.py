@@ -150,7 +150,7 @@ def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
         read_to,
     ]
     other = state(node_view(), ledger, now)
-    assert (other["State"].value, other["Status"].value) == ("ON", "Node 0 sends heap notifications of scan_id 7.")
+    assert (other["State"].value, other["Status"].value) == ("ON", "Node 0 sends heap notifications of scan 7.")
 
 
 def test_a_node_waits_for_all_partitions_of_a_topic_that_has_grown():

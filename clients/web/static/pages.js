@@ -4,7 +4,7 @@ import { html, nothing } from "./vendor/lit-html.js";
 import { alarmLines, alarms, judgement, newestAlerts } from "./alarms.js";
 import { plotTiles, trendTile } from "./flow.js";
 import { nodesTile } from "./nodes.js";
-import { attributeTable, cell, figures, folded, labelled, plain, tile } from "./parts.js";
+import { attributeTable, cell, figures, folded, plain, sourceOf, tile } from "./parts.js";
 import { adminMode, commandTiles } from "./subarray.js";
 import { devicesOf, follow, isDeployed, kindOf, look, only, store } from "./store.js";
 
@@ -34,9 +34,8 @@ const TRENDS_OF_ALL = ["heapRate", "packetLossFraction", "latencyP99"];
 const TOTALS = ["nodesReporting", "nodesExpected", "heapRate", "packetLossFraction", "latencyP99"];
 
 function lastCommand(device) {
-  const seen = look(device, "lastCommand");
-  const [, ...words] = String(seen.value ?? "").split(" ");
-  return seen.quality === "VALID" && words.length ? words.join(" ") : cell(device, "lastCommand");
+  const [, ...words] = String(look(device, "lastCommand").value ?? "").split(" ");
+  return words.length ? sourceOf(device, "lastCommand", words.join(" ")) : cell(device, "lastCommand");
 }
 
 const FIGURES = ["rate", "consumed", "used", "late", "suppressed", "dead_lettered", "lag", "lag_seconds", "balance"];

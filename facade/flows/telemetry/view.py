@@ -253,7 +253,7 @@ class TelemetryView:
                 f"{who} sends {what}s, but no window of the last {as_seconds(self.stale_after):g} s shows any."
             ]
         if now - heard <= self.stale_after:
-            epoch = f" of {rule.epoch} {number}" if rule.epoch is not None else ""
+            epoch = f" of {rule.epoch.removesuffix('_id')} {number}" if rule.epoch is not None else ""
             return "ON", [f"{who} sends {what}s{epoch}."]
         since = utc_seconds(heard) if heard else "the start"
         return "STANDBY", [f"{who} is silent since {since}: no {what} for {limit:g} s."]
