@@ -6,7 +6,7 @@ They are committed, so that readers of the sources need not generate them.
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from facade.exports import arguments, asyncapi, messages, pogo, reference, tango_db
+from facade.exports import arguments, asyncapi, messages, pogo, reference, tables, tango_db
 from facade.icd.model import Icd
 
 Export = Callable[[Icd], Mapping[str, str]]
@@ -21,10 +21,11 @@ EXPORTS: Mapping[str, Export] = {
     "reference": reference.export,
     "messages": messages.export,
     "examples": arguments.export,
+    "tables": tables.export,
 }
 """All exports, by their names on the command line. Each has its own files."""
 
-WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md")
+WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md", "schemas/tables/*.schema.json")
 """Files that are all derived: any other existing file is stale."""
 
 BY_HAND = frozenset(

@@ -1,14 +1,11 @@
 """Rules of device classes and executors with their attributes, commands and queries, and of alarm conditions."""
 
 import json
-import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from string import Formatter
-from typing import Any, Literal, NamedTuple
-
-import msgspec
+from typing import Literal, NamedTuple
 
 from facade.icd.checks import NO_VALUE, SENTENCE, IcdFinding, Row, entries, findings, is_sentence
 from facade.icd.fields import bound, is_numeric, kind, message_of, properties, window_of
@@ -101,13 +98,9 @@ def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[s
     is_free = a.name.casefold() not in ("state", "status")
     yield "names_are_lower_camel_case", "name", is_name, "lowerCamelCase", a.name
     yield "names_are_not_tangos", "name", is_free, "a name that Tango does not use itself", a.name
-    yield "texts_are_complete", "label", a.label.strip(), "text", a.label
-    yield "texts_are_complete", "description", is_sentence(a.description), SENTENCE, a.description
     is_right = a.enum in icd.enums if a.type == "DevEnum" else a.enum is None
     yield "enums_exist", "enum", is_right, f"one of {sorted(icd.enums)}, for the type DevEnum only", a.enum
-    yield "lengths_are_positive", "length", a.length >= 0, "integer >= 0", a.length
-    yield "images_have_rows", "height", a.height >= 0, "integer >= 0", a.height
-    is_right = a.height <= 0 or (a.length > 0 and a.type in _NUMBERS)
+    is_right = not a.height or (a.length > 0 and a.type in _NUMBERS)
     yield "images_have_rows", "height", is_right, "0, because only numbers with a length make an image", a.height
     yield "spectra_can_be_pushed", "length", a.height or a.is_pushed, f"integer <= {MOST_PUSHED}", a.length
     if a.unit is not None:
@@ -128,7 +121,7 @@ def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[s
     yield "one_source_at_most", "account", not (a.source and a.account), "none beside source", NO_VALUE
     is_right = a.access != "READ_WRITE" or not has_source
     yield "only_provided_values_are_written", "access", is_right, "'READ', because it has a source", a.access
-    is_right = a.length <= 0 or not has_source
+    is_right = not a.length or not has_source
     yield "sourced_values_are_scalars", "length", is_right, "0, because a source gives one value", a.length
     topics = (("source.topic", a.source and a.source.topic), ("account.stream", a.account and a.account.stream))
     for key, topic in topics:
@@ -172,15 +165,12 @@ def _of_timing(owner: DeviceClass, one: DeviceClass | Attribute) -> Iterator[Row
     sampling = one.sampling or owner.sampling
     shortest, longest = sampling.shortest, sampling.longest
     if one.sampling is not None:
-        for name in ("shortest", "absolute", "relative"):
-            value = getattr(sampling, name)
-            yield "sampling_is_possible", f"sampling.{name}", value >= 0, "number >= 0", value
-        is_right = shortest < 0 or (longest >= shortest and longest > 0)
+        is_right = longest >= shortest and longest > 0
         what = f"number > 0 and >= shortest = {shortest:g}"
         yield "sampling_is_possible", "sampling.longest", is_right, what, longest
     if one.stale_after is not None or one.sampling is not None:
         limit = owner.stale_after if one.stale_after is None else one.stale_after
-        is_right = limit == 0 or limit > max(shortest, 0)
+        is_right = limit == 0 or limit > shortest
         what = f"0 or number > sampling.shortest = {shortest:g}"
         yield "staleness_outlasts_sampling", "stale_after", is_right, what, limit
 
@@ -195,7 +185,7 @@ def _of_source(icd: Icd, owner: DeviceClass, a: Attribute, source: Source) -> It
     yield name, "source.field", given or traits.field != "needed", f"a field for {rule!r}", source.field
     what = f"none, because {rule!r} is about whole records"
     yield name, "source.field", not given or traits.field != "none", what, source.field
-    is_right = source.q is None if rule != "quantile" else source.q is not None and 0 < source.q < 1
+    is_right = (source.q is None) == (rule != "quantile")
     what = f"none for {rule!r}" if rule != "quantile" else "number > 0 and < 1"
     yield "quantiles_have_a_probability", "source.q", is_right, what, source.q
     is_right = source.over != "total" or traits.is_additive
@@ -319,22 +309,9 @@ def check_classes(icd: Icd) -> Iterator[IcdFinding]:
     for name, location in icd.locations.items():
         yield from findings("conditions.toml", f"locations[{name}]", _of_location(icd, location))
     yield from _check_commands(icd)
-    tables = [
-        *((f"{name}.toml", "", one) for name, one in icd.classes.items()),
-        *(("executors.toml", f"executors[{name}]", one) for name, one in icd.executors.items()),
-        *(("topics.toml", f"topics[{name}]", one) for name, one in icd.topics.items()),
-    ]
-    for file, place, table in tables:
-        rows = [
-            ("numbers_are_finite", key, math.isfinite(value), "a finite number", value)
-            for key, value in _numbers(table)
-        ]
-        yield from findings(file, place, rows)
 
 
 def _of_class(one: DeviceClass, owner: str) -> Iterator[Row]:
-    yield "class_texts_are_complete", "name", _UPPER_CAMEL_CASE.fullmatch(one.name), "UpperCamelCase", one.name
-    yield "class_texts_are_complete", "description", is_sentence(one.description), SENTENCE, one.description
     yield "device_patterns_are_names", "device", *_pattern(one.device, _number(one.device), 3)
     yield "instance_patterns_are_names", "instance", *_pattern(one.instance, "rack", 1)
     what = f"a name of its own, not the one of {owner}"
@@ -345,17 +322,13 @@ def _of_executor(icd: Icd, name: str, one: Executor, owner: str) -> Iterator[Row
     rule = "executors_are_complete"
     is_new = _UPPER_CAMEL_CASE.fullmatch(name) and name not in icd.classes
     yield rule, "", is_new, "UpperCamelCase that no class has", name
-    yield rule, "description", is_sentence(one.description), SENTENCE, one.description
     yield rule, "device", owner == name, f"a name of its own, not the one of {owner}", one.device
-    yield rule, "commands", one.commands, "at least one", one.commands
     yield "executor_patterns_are_names", "device", *_pattern(one.device, _number(one.device), 3)
     names: set[str] = set()
     for command in one.commands:
         place = f"commands[{command.name}]"
-        is_free = _UPPER_CAMEL_CASE.fullmatch(command.name) and command.name not in names
-        yield rule, f"{place}.name", is_free, "UpperCamelCase, once", command.name
+        yield rule, f"{place}.name", command.name not in names, "each name once", command.name
         names.add(command.name)
-        yield rule, f"{place}.description", is_sentence(command.description), SENTENCE, command.description
         for key in ("state", "obs_state", "targets", "transitional", "commanded"):
             given = getattr(command, key)
             yield rule, f"{place}.{key}", not given, "none, because an executor has no states", given
@@ -364,14 +337,9 @@ def _of_executor(icd: Icd, name: str, one: Executor, owner: str) -> Iterator[Row
 def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
     rule = "condition_texts_are_complete"
     yield rule, "", _CONDITION_NAME.fullmatch(name), "lowerCamelCase, at most 100 letters", name
-    yield rule, "label", one.label.strip(), "text", one.label
     yield rule, "causes", one.causes, "at least one cause", one.causes
-    texts = {key: getattr(one, key) for key in ("description", "check", "response", "ends")}
-    for key, text in {**texts, **{f"causes[{at}]": text for at, text in enumerate(one.causes)}}.items():
-        yield rule, key, is_sentence(text), SENTENCE, text
-    for key in ("on_delay", "off_delay", "re_alarm"):
-        value = getattr(one, key)
-        yield "condition_delays_are_possible", key, 0 <= value <= 3600, "0 to 3600", value
+    for key, text in {"check": one.check, "ends": one.ends}.items():
+        yield rule, key, text, SENTENCE, text
     growth = one.re_alarm_growth
     is_growth = growth > 1 or not (growth or one.gathers)
     what = "a factor above 1" + (": more alarms than acknowledged are news" if one.gathers else ", or 0 for none")
@@ -391,7 +359,6 @@ def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
         stays = not cause.gathers or cause.off_delay > one.off_delay
         what = f"less than {cause.off_delay:g}, the delay of {other}: it has to outlast what it explains"
         yield "causes_are_told_first", "off_delay", stays, what, one.off_delay
-    yield "gathering_is_possible", "gathers", one.gathers >= 0, "0 or more alarms", one.gathers
     places = {at for other in icd.conditions.values() for cause, at in other.suppressors if cause == name}
     can_gather = not one.gathers or len(places) == 1
     what = "conditions that name it in `suppressed_by`, all with the same location"
@@ -404,8 +371,6 @@ _PLACE = re.compile(r"[^{}]*(?:\{(node|rack|subarray|archive)(?::0\d+d)?\}[^{}]*
 
 def _of_location(icd: Icd, one: Location) -> Iterator[Row]:
     rule = "locations_are_complete"
-    yield rule, "description", is_sentence(one.description), SENTENCE, one.description
-    yield rule, "sources", one.sources, "at least one source", one.sources
     outer = icd.locations.get(one.within, one)
     for source, other in (
         *((source, one.sources[0]) for source in one.sources),
@@ -449,18 +414,6 @@ def _pattern(pattern: str, placeholder: str, parts: int) -> tuple[bool, str, str
     return is_right, f"{what} with an integer format", pattern
 
 
-def _numbers(table: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    for key in table.__struct_fields__:
-        value = getattr(table, key)
-        if isinstance(value, float):
-            yield f"{prefix}{key}", value
-        elif isinstance(value, msgspec.Struct):
-            yield from _numbers(value, f"{prefix}{key}.")
-        elif key in ("attributes", "commands"):
-            for entry in value:
-                yield from _numbers(entry, f"{prefix}{key}[{entry.name}].")
-
-
 # --- Commands and queries ---
 
 
@@ -472,7 +425,6 @@ def _check_commands(icd: Icd) -> Iterator[IcdFinding]:
         row = ("command_names_are_free", "name", not by, f"a name of its own, as {by} has this one", entry.name)
         yield from findings(file, place, [row])
         taken[owner.name, entry.name.casefold()] = by or "another command"
-        yield from findings(file, place, _of_entry(entry))
         rows = _of_query(entry) if isinstance(entry, Query) else _of_command(icd, owner, entry)
         yield from findings(file, place, rows)
         if isinstance(entry, CommandDefinition):
@@ -485,22 +437,12 @@ def _check_commands(icd: Icd) -> Iterator[IcdFinding]:
         yield from findings("topics.toml", "", _of_command_topics(icd))
 
 
-def _of_entry(entry: CommandDefinition | Query) -> Iterator[Row]:
-    is_name = _UPPER_CAMEL_CASE.fullmatch(entry.name)
-    yield "command_names_are_camel_case", "name", is_name, "UpperCamelCase", entry.name
-    texts = {"description": entry.description}
-    if isinstance(entry, Query):
-        texts["result_description"] = entry.result_description
-        if entry.argument != "DevVoid":
-            texts["argument_description"] = entry.argument_description
-    for key, text in texts.items():
-        yield "command_texts_are_complete", key, is_sentence(text), SENTENCE, text
-
-
 def _of_query(query: Query) -> Iterator[Row]:
     text, size, is_encoded = query.argument_description, query.max_bytes, query.result == "DevEncoded"
-    is_right = query.argument != "DevVoid" or not text
-    yield "queries_describe_arguments", "argument_description", is_right, "none without an argument", text
+    is_right, what = (
+        (not text, "none without an argument") if query.argument == "DevVoid" else (is_sentence(text), SENTENCE)
+    )
+    yield "queries_describe_arguments", "argument_description", is_right, what, text
     is_right = 1 <= size <= MOST_ENCODED if is_encoded else not size
     what = f"1 to {MOST_ENCODED}" if is_encoded else f"none, because the result is {query.result}"
     yield "encoded_results_are_bounded", "max_bytes", is_right, what, size
@@ -512,15 +454,13 @@ def _of_any_command(icd: Icd, command: CommandDefinition) -> Iterator[Row]:
     lower, least = "0", 0.0
     for key in ("start_within", "deadline", "ceiling"):
         value: float = getattr(command, key)
-        is_right = value >= least and value > 0
-        yield "command_times_are_ordered", key, is_right, f"number > 0 and >= {lower}", value
+        yield "command_times_are_ordered", key, value >= least, f"number >= {lower}", value
         lower, least = f"{key} = {value:g}", value
     # After a crash the effect of an overtaking command is unknown.
     is_right = command.repeatable or not command.overtakes
     yield "overtaking_commands_are_repeatable", "repeatable", is_right, "true, because the command overtakes", False
     # An emergency needs no approval.
-    is_right = command.approval_within == 0 or (command.approval_within > 0 and not command.overtakes)
-    what = "0, because the command overtakes" if command.overtakes else "number >= 0"
+    is_right, what = not (command.approval_within and command.overtakes), "0, because the command overtakes"
     yield "overtaking_commands_never_wait", "approval_within", is_right, what, command.approval_within
     known = {f"{name}.{one.name}" for name, owner in icd.commanded.items() for one in owner.commands}
     for order in command.orders:

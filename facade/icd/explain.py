@@ -5,7 +5,7 @@ which is slow and therefore only done after msgspec has refused the table.
 """
 
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec.structs import fields
@@ -20,13 +20,14 @@ Complaint = tuple[str, str]
 def explain(value: object, wanted: Any, key: str = "") -> Iterator[Complaint]:
     """Yield each reason why a value does not have the wanted type."""
     wanted = _without_none(wanted)
-    arguments = get_args(wanted)
-    if _is_table(wanted):
-        yield from _explain_table(value, wanted, key)
-    elif get_origin(wanted) is tuple and _is_table(arguments[0]) and isinstance(value, list):
+    bare = _bare(wanted)
+    arguments = get_args(bare)
+    if _is_table(bare):
+        yield from _explain_table(value, bare, key)
+    elif get_origin(bare) is tuple and isinstance(value, list) and value:
         for index, entry in enumerate(value):
             yield from explain(entry, arguments[0], f"{key}[{_name_of(entry, index)}]")
-    elif get_origin(wanted) is dict and isinstance(value, dict):
+    elif get_origin(bare) is dict and isinstance(value, dict):
         for name, entry in value.items():
             yield from explain(entry, arguments[1], f"{key}[{name}]")
     elif not _fits(value, wanted):
@@ -69,6 +70,11 @@ def _without_none(wanted: Any) -> Any:
     return rest[0] if len(rest) == 1 and len(get_args(wanted)) == 2 else wanted
 
 
+def _bare(wanted: Any) -> Any:
+    """Strip the bounds from a type."""
+    return get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted
+
+
 def _fits(value: object, wanted: Any) -> bool:
     try:
         msgspec.convert(value, wanted)
@@ -79,6 +85,8 @@ def _fits(value: object, wanted: Any) -> bool:
 
 def _in_words(wanted: Any) -> str:
     arguments = get_args(wanted)
+    if get_origin(wanted) is Annotated:
+        return next((one.description for one in get_args(wanted) if isinstance(one, msgspec.Meta)), None) or ""
     if get_origin(wanted) is Literal:
         return f"one of {', '.join(map(repr, arguments))}"
     if get_origin(wanted) is tuple:

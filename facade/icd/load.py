@@ -78,7 +78,7 @@ class _ExecutorsFile(msgspec.Struct, forbid_unknown_fields=True):
     executors: dict[str, Executor] = {}
 
 
-_COMMON: dict[str, type[msgspec.Struct]] = {
+COMMON: dict[str, type[msgspec.Struct]] = {
     "icd.toml": _VersionFile,
     "enums.toml": _EnumsFile,
     "topics.toml": _TopicsFile,
@@ -169,7 +169,7 @@ class _Part:
     def _classes(self) -> dict[str, DeviceClass]:
         found = {}
         for path in sorted((self._folder / "icd").glob("*.toml")):
-            device_class = None if path.name in _COMMON else self._table(path, DeviceClass)
+            device_class = None if path.name in COMMON else self._table(path, DeviceClass)
             if device_class is None:
                 continue
             if device_class.name != path.stem:

@@ -5,11 +5,25 @@ Durations are in seconds; names are those that Tango, Kafka and the SKA control 
 """
 
 from string import Formatter
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
-from facade.icd.topic_model import Figure, IcdTable, Limits, Role, Topic
+from facade.icd.topic_model import (
+    Count,
+    Figure,
+    IcdTable,
+    Label,
+    Limits,
+    PositiveSeconds,
+    Role,
+    Seconds,
+    Sentence,
+    Share,
+    Topic,
+    UpperCamelCase,
+)
 from facade.severities import Severity
 
 Rule = Literal[
@@ -34,13 +48,13 @@ Over = Literal["window", "total"]
 class Sampling(IcdTable, frozen=True, kw_only=True):
     """The rate of an attribute's events; see ``facade.runtime.publisher`` for the exact rule."""
 
-    shortest: float = 1.0
+    shortest: Seconds = 1.0
     """Least time between two events [s]."""
-    longest: float = 10.0
+    longest: Seconds = 10.0
     """Longest time between two events while the stream is alive [s]."""
-    absolute: float = 0.0
+    absolute: Seconds = 0.0
     """Absolute deadband, in the attribute's unit."""
-    relative: float = 0.0
+    relative: Seconds = 0.0
     """Relative deadband, as a fraction of the last value sent."""
 
 
@@ -54,7 +68,7 @@ class Source(IcdTable, frozen=True, kw_only=True):
     """Field of the topic's message; none for rules over whole records (count, rate, gaps ...)."""
     over: Over = "window"
     """``window``: the newest closed window; ``total``: all records since the ledger began."""
-    q: float | None = None
+    q: Share | None = None
     """For ``quantile``: the probability, 0 to 1."""
     of: tuple[str, ...] = ()
     """For ``fraction``: the fields whose sum is the whole; `field` is the part."""
@@ -76,7 +90,7 @@ class AccountFigure(IcdTable, frozen=True, kw_only=True):
     description: str
     """Without a full stop; ``{suppressed}`` is replaced by the text in the stream's account."""
     format: str = "%d"
-    stale_after: float | None = None
+    stale_after: Seconds | None = None
     """As for an attribute."""
     limits: Limits | None = None
     expert: bool = False
@@ -92,9 +106,9 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
 
     name: str
     type: TangoType
-    label: str
+    label: Label
     """Label in Tango clients such as Jive."""
-    description: str
+    description: Sentence
     source: Source | None = None
     account: AccountSource | None = None
     """Without `source`, `account` and `reported` the device class provides the value itself, under the attribute's
@@ -106,9 +120,9 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     access: Literal["READ", "READ_WRITE"] = "READ"
     enum: str | None = None
     """For DevEnum: a name in ``enums.toml``."""
-    length: int = 0
+    length: Count = 0
     """0: a scalar; otherwise the longest spectrum, or row of an image."""
-    height: int = 0
+    height: Count = 0
     """0: no image; otherwise the most rows."""
     each: tuple[str, ...] = ()
     """One attribute for each of these, with it instead of ``{}`` in name, label and description: ``SKA001..SKA133``."""
@@ -116,7 +130,7 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     """Shown to experts only (Tango's display level)."""
     sampling: Sampling | None = None
     """None: the class's."""
-    stale_after: float | None = None
+    stale_after: Seconds | None = None
     """Silence after which the value is ATTR_INVALID [s]; None: the class's; 0: never."""
     limits: Limits | None = None
     reported: bool = False
@@ -135,8 +149,8 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
 class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     """One command that a device takes from TM and a controller executes."""
 
-    name: str
-    description: str
+    name: UpperCamelCase
+    description: Sentence
     argument: str | None = None
     """Family of JSON Schemas under ``schemas/commands``; None: no argument."""
     state: tuple[str, ...] = ()
@@ -153,15 +167,15 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     """commandedObsState after it; None: the first of `targets` where `reports` is obsState, else unchanged."""
     repeatable: bool
     """Whether a second execution, after a crash, does no harm."""
-    start_within: float
+    start_within: PositiveSeconds
     """Time after the call within which a controller must begin [s]."""
-    deadline: float
+    deadline: PositiveSeconds
     """Expected time until the outcome [s]; reported progress extends it."""
-    ceiling: float
+    ceiling: PositiveSeconds
     """Time after which the wait for the outcome ends, whatever is reported [s]."""
     overtakes: bool = False
     """Whether it is allowed while another command is under way; it cancels that and all queued ones."""
-    approval_within: float = 0.0
+    approval_within: Seconds = 0.0
     """Time for the approval, if the deployment requires a second person [s]; 0: never required."""
     orders: tuple[str, ...] = ()
     """Commands that its controller may order of other controllers while it executes it, such as ``SdpSubarray.On``."""
@@ -170,16 +184,17 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
 class Query(IcdTable, frozen=True, kw_only=True):
     """One command that the device answers by itself."""
 
-    name: str
-    description: str
+    name: UpperCamelCase
+    description: Sentence
     argument: Literal["DevVoid", "DevString", "DevLong", "DevLong64"]
     argument_description: str = ""
     result: Literal["DevString", "DevLong", "DevEncoded", "DevVarLongStringArray"]
-    result_description: str
+    result_description: Sentence
     max_bytes: int = 0
     """For DevEncoded: the largest content [bytes]."""
 
 
+Delay = Annotated[float, Meta(ge=0, le=3600, description="0 to 3600")]
 STREAM = "stream"
 """Location of a suppressor that is about the source's own stream: it lags, or a process that reads it has gone."""
 
@@ -187,26 +202,26 @@ STREAM = "stream"
 class Condition(IcdTable, frozen=True, kw_only=True):
     """One alarm condition (IEC 62682): meaning, response, and rules of its alarm."""
 
-    label: str
-    description: str
-    response: str
+    label: Label
+    description: Sentence
+    response: Sentence
     """Action of the operator."""
     priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
     severity: Severity | None = None
     """Severity of an alert that the facade raises, unless its source gives another; None: each source gives it."""
-    causes: tuple[str, ...] = ()
+    causes: tuple[Sentence, ...] = ()
     """Possible causes, the most likely one first."""
-    check: str = ""
+    check: Sentence = ""
     """How the operator finds the cause."""
-    ends: str = ""
+    ends: Sentence = ""
     """When the alarm clears, and what remains to be done."""
     latching: bool = False
     """Whether an alarm stays after the condition has cleared, until it is reset."""
-    on_delay: float = 0.0
+    on_delay: Delay = 0.0
     """Time for which the condition must be active before it is an alarm [s]."""
-    off_delay: float = 0.0
+    off_delay: Delay = 0.0
     """Time for which it must be gone before the alarm clears [s]."""
-    re_alarm: float = 0.0
+    re_alarm: Delay = 0.0
     """Time after which a new alert of an acknowledged alarm is a re-alarm [s]; 0: never."""
     re_alarm_growth: float = 0.0
     """Growth factor of a value since the acknowledgement that leads to a re-alarm at once; 0: never."""
@@ -214,7 +229,7 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     """Conditions that explain this one: while an alarm of one is active, this one is suppressed by design. With
     ``@LOCATION`` after the name, only by an alarm of the source's own place, such as ``rackSilent@rack``, or of its
     stream, such as ``serverGone@stream``."""
-    gathers: int = 0
+    gathers: Count = 0
     """Number of simultaneous alarms from which the facade raises this condition to explain them; 0: others raise it."""
 
     @property
@@ -226,8 +241,8 @@ class Condition(IcdTable, frozen=True, kw_only=True):
 class Location(IcdTable, frozen=True, kw_only=True):
     """Places of one kind, such as racks."""
 
-    description: str
-    sources: tuple[str, ...]
+    description: Sentence
+    sources: Annotated[tuple[str, ...], Meta(min_length=1, description="at least one source")]
     """Sources of alarms that are such a place, with the placeholders of `DeviceClass`; alarms of the whole place have
     the first one."""
     within: str = ""
@@ -237,15 +252,15 @@ class Location(IcdTable, frozen=True, kw_only=True):
 class DeviceClass(IcdTable, frozen=True, kw_only=True):
     """One Tango device class."""
 
-    name: str
-    description: str
+    name: UpperCamelCase
+    description: Sentence
     device: str
     """Device name; ``{node:04d}`` is the number of the ingest node, ``{subarray:02d}`` of the subarray: see
     `facade.instances`."""
     instance: str
     """Device-server instance of the device; ``{rack:02d}`` is the rack."""
     sampling: Sampling
-    stale_after: float
+    stale_after: Seconds
     attributes: tuple[Attribute, ...]
     commands: tuple[CommandDefinition, ...] = ()
     queries: tuple[Query, ...] = ()
@@ -268,10 +283,10 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
 class Executor(IcdTable, frozen=True, kw_only=True):
     """A program that executes orders and is not a Tango device, such as a processing controller."""
 
-    description: str
+    description: Sentence
     device: str
     """Its name in records, with the placeholders of `DeviceClass.device`."""
-    commands: tuple[CommandDefinition, ...]
+    commands: Annotated[tuple[CommandDefinition, ...], Meta(min_length=1, description="at least one command")]
     """Its commands, without states, which only devices have."""
     attributes: ClassVar[tuple[Attribute, ...]] = ()
     instance: ClassVar[str] = ""

@@ -1,8 +1,9 @@
 """The form of topics in the ICD, and of their writers and readers; see `facade.icd.model`."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 Encoding = Literal["json", "arrow"]
 Side = Literal["send", "receive"]
@@ -14,6 +15,18 @@ Figure = Literal[
     "overlap", "skipped", "corrected", "redriven",
 ]  # fmt: skip
 
+# What a value must be, with the words of a finding; NaN and infinity are outside of all bounds.
+_LARGEST = 1e300
+Number = Annotated[float, Meta(ge=-_LARGEST, le=_LARGEST, description="a finite number")]
+Seconds = Annotated[float, Meta(ge=0, le=_LARGEST, description="a finite number >= 0")]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=_LARGEST, description="a finite number > 0")]
+Share = Annotated[float, Meta(gt=0, lt=1, description="number > 0 and < 1")]
+UpToADay = Annotated[float, Meta(ge=0, le=86_400, description="number from 0 to 86400")]
+Count = Annotated[int, Meta(ge=0, description="integer >= 0")]
+PositiveCount = Annotated[int, Meta(ge=1, description="integer >= 1")]
+Label = Annotated[str, Meta(pattern=r"\S", description="text")]
+Sentence = Annotated[str, Meta(pattern=r"\.\s*$", description="text that ends with a full stop")]
+UpperCamelCase = Annotated[str, Meta(pattern=r"^[A-Z][A-Za-z0-9]*$", description="UpperCamelCase")]
 
 _SUMMARIES: dict[Side, str] = {"send": "Write records.", "receive": "Read records."}
 
@@ -25,10 +38,10 @@ class IcdTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Limits(IcdTable, frozen=True, kw_only=True):
     """Alarm and warning limits, in the attribute's unit (Tango's min_alarm and its kin)."""
 
-    min_alarm: float | None = None
-    min_warning: float | None = None
-    max_warning: float | None = None
-    max_alarm: float | None = None
+    min_alarm: Number | None = None
+    min_warning: Number | None = None
+    max_warning: Number | None = None
+    max_alarm: Number | None = None
 
 
 REBUILT = 1.0
@@ -40,13 +53,14 @@ class Window(IcdTable, frozen=True, kw_only=True):
 
     summary: str = "telemetry.summary"
     """Topic of the partial aggregates; the default is shared by all topics without their own."""
-    length: float
-    """Length of a window [s]; windows start at whole multiples of it since the Unix epoch."""
-    lateness: float
+    length: Annotated[float, Meta(ge=1, le=86_400, description="number from 1 to 86400")]
+    """Length of a window [s]: a worker that is behind commits once a second, and the longest window is a day. Windows
+    start at whole multiples of it since the Unix epoch."""
+    lateness: UpToADay
     """A record whose data time is older than the broker's append time by more than this is late [s]."""
-    ahead: float
+    ahead: UpToADay
     """A record whose data time is ahead of the broker's append time by more than this is refused [s]."""
-    disorder: float
+    disorder: UpToADay
     """Time after the end of a window up to which the append times of its records count [s]; the window is closed when
     all these records are read. So records may be late by this time, and the clocks of two brokers may differ by it. A
     later record corrects the window, which is ATTR_WARNING from then on."""
@@ -64,7 +78,7 @@ class Window(IcdTable, frozen=True, kw_only=True):
     """Field that counts the records of one group within `epoch`; None: missing and repeated records are unknown."""
     epoch: str | None = None
     """Field whose change restarts the sequence."""
-    quantile_error: float | None = None
+    quantile_error: Share | None = None
     """Bound of the relative error of quantiles; None: there are no quantiles."""
 
 
@@ -86,7 +100,7 @@ class Account(IcdTable, frozen=True, kw_only=True):
 class Role(IcdTable, frozen=True, kw_only=True):
     """One kind of process on the bus; rights are given to roles."""
 
-    description: str
+    description: Sentence
     side: Literal["SDP", "facade"]
     """Owner of the process."""
     group: str = ""
@@ -139,7 +153,7 @@ class RecordHeader(IcdTable, frozen=True, kw_only=True):
 class Topic(IcdTable, frozen=True, kw_only=True):
     """One Kafka topic."""
 
-    description: str
+    description: Sentence
     message: str | None = None
     """Name of the message schema under ``schemas/messages``; None: raw bytes."""
     also: tuple[str, ...] = ()
@@ -168,14 +182,14 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     the deployment has keys, and their keys begin with the name of a device."""
     of_people: bool = False
     """Whether device servers write down on it what people do: a replay plays it like the topics of SDP."""
-    partitions: int
+    partitions: PositiveCount
     partitions_may_grow: bool = False
     """Whether a deployment may have more of them: no reader minds the move of a key to another partition."""
     cleanup: Literal["delete", "compact"]
-    retention: float | None = None
+    retention: PositiveSeconds | None = None
     """Time for which records are kept [s]; for ``delete`` only."""
     timestamp: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
-    max_bytes: int = 1_048_576
+    max_bytes: PositiveCount = 1_048_576
     """Largest record [bytes]."""
     qos: Literal["bulk", "log", "telemetry", "state", "command", "alert"]
     setting: str = ""

@@ -1,8 +1,11 @@
 """Loading: every wrong edit of a good interface is refused with its file and key."""
 
+import json
 import shutil
+import tomllib
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -212,28 +215,43 @@ SUBARRAY, SCAN = "icd/Subarray.toml", "commands/scan-0.4.schema.json"
 
 # file, text that is there, text instead, what the message must contain
 WRONG = [
-    (NODE, "shortest = 0.5", "shortest = -1", "sampling.shortest: expected number >= 0, got -1"),
-    (NODE, "shortest = 0.5", "shortest = nan", "sampling.shortest: expected a finite number, got nan"),
-    (NODE, "shortest = 0.5", 'shortest = "x"', "sampling.shortest: expected number, got 'x'"),
+    (NODE, "shortest = 0.5", "shortest = -1", "sampling.shortest: expected a finite number >= 0, got -1"),
+    (NODE, "shortest = 0.5", "shortest = nan", "sampling.shortest: expected a finite number >= 0, got nan"),
+    (NODE, "shortest = 0.5", 'shortest = "x"', "sampling.shortest: expected a finite number >= 0, got 'x'"),
     (NODE, "shortest = 0.5", "shortes = 0.5", "sampling.shortes: expected one of the keys shortest, longest"),
     (NODE, 'rule = "rate"', 'rule = "avrage"', "source.rule: expected one of 'count', 'rate'"),
     (NODE, 'rule = "rate"', 'rule = "avrage"', "got 'avrage'"),
     (NODE, 'label = "Rate"\n', "", "label: expected text, got no such key"),
     (NODE, 'label = "Rate"', "label = 3", "label: expected text, got 3"),
     (NODE, 'name = "colour"', "nam = 1", "attributes[1].name: expected text, got no such key"),
-    (NODE, "max_alarm = 9.0", "max_alarm = true", "limits.max_alarm: expected number, got True"),
-    (NODE, "stale_after = 3.0", "stale_after = 2024-01-01", "stale_after: expected number, got datetime.date"),
+    (NODE, "max_alarm = 9.0", "max_alarm = true", "limits.max_alarm: expected a finite number, got True"),
+    (
+        NODE,
+        "stale_after = 3.0",
+        "stale_after = 2024-01-01",
+        "stale_after: expected a finite number >= 0, got datetime.date",
+    ),
     (NODE, "sampling = { shortest = 1.0, longest = 10.0 }", "sampling = 1", "sampling: expected a table, got 1"),
     (NODE, 'name = "Node"', 'name = "Nod"', "name: expected the file's own name 'Node', got 'Nod'"),
     (NODE, 'description = "A node."', "description = ", "expected TOML, got a syntax error: Invalid value (at line 3"),
     (NODE, 'topic = "heaps"', 'topic = "heap"', "source.topic: expected one of ['command-acks', "),
     ("icd/icd.toml", '"1.2.3"', '"1.2"', "icd.toml: version: expected MAJOR.MINOR.PATCH, got '1.2'"),
     ("icd/icd.toml", "version", "versions", "icd.toml: version: expected text, got no such key"),
-    ("icd/enums.toml", '"GREEN"', "7", "enums.toml: enums[Colour]: expected a list of text, got ['RED', 7]"),
+    ("icd/enums.toml", '"GREEN"', "7", "enums.toml: enums[Colour][1]: expected text, got 7"),
     ("icd/conditions.toml", '"HIGH"', '"URGENT"', "priority: expected one of 'LOW', 'MEDIUM', 'HIGH', 'HIGHEST'"),
     ("icd/conditions.toml", "a window.", "a window", "response: expected text"),
-    (TOPICS, "partitions = 2", "partitions = 2.5", "partitions: expected integer, got 2.5"),
-    (TOPICS, "length = 1.0", "length = []", "window.length: expected number, got []"),
+    (TOPICS, "partitions = 2", "partitions = 2.5", "partitions: expected integer >= 1, got 2.5"),
+    (TOPICS, "length = 1.0", "length = []", "window.length: expected number from 1 to 86400, got []"),
+    (TOPICS, "partitions = 2", "partitions = 0", "topics[heaps].partitions: expected integer >= 1, got 0"),
+    (TOPICS, "disorder = 0.25", "disorder = -1.0", "window.disorder: expected number from 0 to 86400, got -1.0"),
+    (TOPICS, "disorder = 0.25", "disorder = inf", "window.disorder: expected number from 0 to 86400, got inf"),
+    (TOPICS, '"Heaps."', '"Heaps"', "topics[heaps].description: expected text that ends with a full stop, got 'Heaps'"),
+    (NODE, 'label = "Rate"', 'label = " "', "attributes[heapRate].label: expected text, got ' '"),
+    (NODE, "max_alarm = 9.0", "max_alarm = nan", "limits.max_alarm: expected a finite number, got nan"),
+    (SUBARRAY, 'name = "Scan"', 'name = "scan"', "commands[scan].name: expected UpperCamelCase, got 'scan'"),
+    (SUBARRAY, "start_within = 2.0", "start_within = 0", "start_within: expected a finite number > 0, got 0"),
+    ("icd/conditions.toml", '"It is summer."', '"summer"', "causes[1]: expected text that ends with a full stop"),
+    ("icd/conditions.toml", "priority", "on_delay = 9e9\npriority", "on_delay: expected 0 to 3600, got 9000000000.0"),
     (TOPICS, 'sequence = "seq"', 'sequence = "sq"', "window.sequence: expected a required integer field"),
     (TOPICS, '"delete"', '"forget"', "cleanup: expected one of 'delete', 'compact', got 'forget'"),
     (SUBARRAY, "repeatable = false", "", "repeatable: expected true or false, got no such key"),
@@ -253,7 +271,7 @@ WRONG = [
         "argument: expected one of 'DevVoid', 'DevString', 'DevLong', 'DevLong64', got 'DevFloat'",
     ),
     (SUBARRAY, 'argument = "scan"', 'argument = "skan"', "argument: expected one of ['scan'], got"),
-    (SUBARRAY, "ceiling = 60.0", "ceiling = inf", "ceiling: expected a finite number, got inf"),
+    (SUBARRAY, "ceiling = 60.0", "ceiling = inf", "ceiling: expected a finite number > 0, got inf"),
     (SUBARRAY, "reported = true", "", "attributes[obsState].initial: expected none, because the attribute is not"),
     (SCAN, '"Number."}', '"Number."', "scan-0.4.schema.json: expected JSON, got: "),
     (SCAN, "ska-sdp-scan/0.4", "ska-sdp-scan/0.5", "scan-0.4.schema.json: $id: expected 'https://schema.skao.int/"),
@@ -578,3 +596,12 @@ def test_the_installed_interface_has_the_parts_of_all_flows(tmp_path: Path, monk
         "weatherLag",
         "weatherLagTime",
     ]
+
+
+@pytest.mark.parametrize("path", sorted(resource("schemas").glob("icd/*.toml")), ids=lambda path: path.name)
+def test_the_schema_that_a_file_names_takes_it_and_refuses_a_misspelt_key(path: Path) -> None:
+    first, _, _ = path.read_text().partition("\n")
+    schema = json.loads((path.parent / first.removeprefix("#:schema ")).read_text())
+    validator, document = jsonschema.Draft202012Validator(schema), tomllib.loads(path.read_text())
+    assert [*validator.iter_errors(document)] == []
+    assert [*validator.iter_errors({**document, "descripton": ""})]

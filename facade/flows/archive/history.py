@@ -66,6 +66,19 @@ _SERIES = """
 """Returns the points of a series, of records in any order."""
 _NEWEST = 'SELECT key, at_us // 1000 * 1000, value FROM records ORDER BY key, at_us DESC, "offset" DESC'
 
+_ROWS = pa.schema(
+    {
+        "log": pa.string(),
+        "offset": pa.int64(),
+        "at_us": pa.int64(),
+        "is_readable": pa.bool_(),
+        "time": pa.int64(),
+        "gap": pa.bool_(),
+        "shown": pa.binary(),
+    }
+)
+"""Columns of the records of one attribute; `shown` has value and quality."""
+
 _decode_one = msgspec.json.Decoder(History).decode
 
 Point = tuple[int, History]
@@ -135,8 +148,9 @@ class HistoryArchive:
         return self._at(partitions, time)
 
     def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
+        begin = time - SILENT_US
         read = self._gather(
-            partitions, time - SILENT_US, time, lambda name: self._read_time(name, time - SILENT_US, time)
+            partitions, begin, time, lambda name: self._read(name, "timestamp", begin // 1000, time // 1000)
         )
         found: dict[str, Point] = {}
         for key, at, value in _query(_NEWEST, pa.concat_tables(read)):
@@ -189,36 +203,32 @@ class HistoryArchive:
 
     def _read_rows(self, name: str, key: bytes) -> tuple[pa.Table, list[History | None]]:
         """Return the records of a key in a file, and their messages; None: it is undecodable."""
-        read = self._read(name, "key", key, key, pc.field("key") == key)
+        read = self._read(name, "key", key, key)
         messages = [*map(_decoded, read["value"].to_pylist())]
         columns = {
+            "log": read["log"],
+            "offset": read["offset"],
+            "at_us": read["at_us"],
             "is_readable": [one is not None for one in messages],
             "time": [one and one.time for one in messages],
             "gap": [one and one.gap for one in messages],
             "shown": [one and msgspec.json.encode((one.value, one.quality)) for one in messages],
         }
-        types = pa.bool_(), pa.int64(), pa.bool_(), pa.binary()
-        for (column, values), kind in zip(columns.items(), types, strict=True):
-            read = read.append_column(column, pa.array(values, kind))
-        return read.drop_columns(["key", "value"]), messages
+        return pa.table(columns, schema=_ROWS), messages
 
-    def _read_time(self, name: str, begin: int, end: int) -> pa.Table:
-        times = pc.field("at_us")
-        return self._read(
-            name, "timestamp", begin // 1000, end // 1000, (times >= begin // 1000 * 1000) & (times <= end)
-        )
-
-    def _read(self, name: str, column: str, low: Any, high: Any, chosen: pc.Expression) -> pa.Table:
-        """Return some records of a file, which has groups of rows by their least and greatest value of a column."""
+    def _read(self, name: str, column: str, low: Any, high: Any) -> pa.Table:
+        """Return the records of a file with a key, whose time [Unix ms] or key is from `low` to `high`."""
         with opened(self._store, name) as file:
             found = enumerate(bounds(file, column))
             groups = [group for group, one in found if one is None or (one[0] <= high and one[1] >= low)]
             read = file.read_row_groups(groups, ["offset", "timestamp", "key", "value"], use_threads=False)
             entry = read_entry(file.metadata)
-        logs = pa.repeat(f"{entry.log} {entry.partition}", len(read))
-        times = pc.multiply(read["timestamp"].cast(pa.int64()), 1000)
-        read = read.drop_columns(["timestamp"]).append_column("at_us", times).append_column("log", logs)
-        return read.filter(chosen & pc.field("key").is_valid())
+        times = read["timestamp"].cast(pa.int64())
+        values = times if column == "timestamp" else read["key"]
+        chosen = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
+        columns = {"log": pa.repeat(f"{entry.log} {entry.partition}", len(read)), "at_us": pc.multiply(times, 1000)}
+        columns |= {name: read[name] for name in ("offset", "key", "value")}
+        return pa.table(columns).filter(pc.and_(chosen, pc.is_valid(read["key"])))
 
 
 def _query(query: str, records: pa.Table, **values: int) -> list[tuple[Any, ...]]:
