@@ -484,7 +484,7 @@ def _entry(message: Alert | Action, sequence: int, previous: int, at_us: Time) -
     """Return a record with its number, and the number before it, for clients."""
     kind = b"alert" if isinstance(message, Alert) else b"action"
     head = b'{"sequence":%d,"previous":%d,"time":%d.%06d,"%s":' % (
-        sequence, previous, at_us // SECOND, at_us % SECOND, kind,
+        sequence, previous, at_us // SECOND, int(at_us % SECOND), kind,
     )  # fmt: skip
     return head + messages.encode(message) + b"}"
 

@@ -93,7 +93,7 @@ def _reported_before(server: Server) -> ReportedBefore:
     if (before := server.find(ReportedBefore)) is None:
         # Alerts of an earlier run may be missing in the states. Each run counts on from the time of its start, so that
         # no two alerts have the same number.
-        before = server.share(ReportedBefore, lambda: ReportedBefore(server.clock.now_us()))
+        before = server.share(ReportedBefore, lambda: ReportedBefore(int(server.clock.now_us())))
         server.flows.append(before)
     return before
 
