@@ -11,6 +11,7 @@ import pytest
 
 from facade.bus.bounded_writer import MOST_UNDER_WAY, BoundedWriter
 from facade.bus.port import Record
+from facade.clock import SECOND, as_time
 from facade.errors import BusError
 from facade.numbers import json_value
 from facade.recent import Bounded, MeanRate
@@ -69,11 +70,11 @@ def test_the_oldest_entry_is_dropped_and_one_that_is_set_is_the_newest() -> None
 
 
 def test_a_rate_is_the_mean_of_the_last_seconds() -> None:
-    rate = MeanRate(10.0)
-    assert [rate.note(2 * second, float(second)) for second in range(3)] == [0.0, 2.0, 2.0]
-    assert rate.note(4, 12.0) == 0.0
-    assert rate.note(9, 1.0) == 0.0, "the clock was set back"
-    assert rate.note(10, 2.0) == 1.0
+    rate = MeanRate(10 * SECOND)
+    assert [rate.note(2 * second, as_time(second)) for second in range(3)] == [0.0, 2.0, 2.0]
+    assert rate.note(4, as_time(12.0)) == 0.0
+    assert rate.note(9, as_time(1.0)) == 0.0, "the clock was set back"
+    assert rate.note(10, as_time(2.0)) == 1.0
 
 
 class Writer:
