@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from facade.clock import MINUTE, Duration, Time, as_duration, from_ms, to_ms, utc_text
+from facade.clock import MINUTE, NEVER, Duration, Time, as_duration, from_ms, to_ms, utc_text
 from facade.errors import ConfigError, writing
 from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, hour_in, no_archive, read_entry
 from facade.flows.archive.reading import Taken, around, bounds, opened
@@ -54,7 +54,7 @@ _MOST_NAMES = 5
 _decode_all = msgspec.json.Decoder(list[History]).decode
 _decode_one = msgspec.json.Decoder(History).decode
 
-Point = tuple[int, History]
+Point = tuple[Time, History]
 """Time of recording, which is the time of the push [Unix us], and the value."""
 
 
@@ -67,10 +67,10 @@ class Series:
 
     A `gap` means that values may be missing before this one.
     """
-    gaps: dict[int, int] = field(default_factory=dict)
+    gaps: dict[Time, Time] = field(default_factory=dict)
     """By the time of a point with a gap, the time of the previous record: values may be missing in between."""
-    last: int = 0
-    """Time of the last record [Unix us]: it may repeat the last point."""
+    last: Time = NEVER
+    """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
 
 
@@ -303,7 +303,7 @@ def _series(rows: _OfKey, chosen: npt.NDArray[np.int64]) -> Series:
     for row in np.flatnonzero(is_late & ~has_gap).tolist():
         messages[row] = replace(messages[row], gap=True)
     has_gap = has_gap | is_late
-    at = times.tolist()
+    at = [*map(Time, times.tolist())]
     gaps = {at[row]: at[row - 1] for row in np.flatnonzero(has_gap).tolist() if row}
     is_point = np.full(len(times), True)
     for row in (np.flatnonzero((np.diff(of_data) == 0) & ~has_gap[1:]) + 1).tolist():
