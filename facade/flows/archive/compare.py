@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.clock import NEVER, Time, as_duration, utc_text
+from facade.clock import NEVER, Duration, Time, as_duration, utc_text
 from facade.codec.decode import BatchDecoder
 from facade.errors import ConfigError, FacadeError
 from facade.flows.archive.files import HOUR_US
@@ -47,7 +47,7 @@ from facade.sequences import union
 from facade.windows.frame import Frame, distinct, merge, merge_alike
 from facade.windows.summaries import RowColumns, as_partials, columns_of, frame_of, frames_of
 
-_LATEST: Final = 2**62
+_LATEST: Final = Time(2**62)
 _ACKS, _ALARMS, _TABLES, _SEGMENTS = "command-acks", "alert-state", "tables", "calibration"
 _ACCOUNTS, _LOGS = "accounts", "logs.summary"
 _FINAL: Final = frozenset({"COMPLETED", "FAILED", "ABORTED", "REJECTED", "TIMED_OUT", "UNDELIVERED"})
@@ -241,7 +241,7 @@ class _Side:
         spool.flush()
         return spool
 
-    def _spool(self, spool: "_Spool", stream: str, together: int, rows: Frame) -> None:
+    def _spool(self, spool: "_Spool", stream: str, together: Duration, rows: Frame) -> None:
         parts = np.where(rows.late, _OF_LATE, rows.window // together)
         kept = np.ones(len(rows), dtype=np.bool_)
         if not self.is_whole:

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from facade.clock import MINUTE, Duration, Time, as_duration, utc_text
+from facade.clock import MINUTE, NEVER, Duration, Time, as_duration, utc_text
 from facade.errors import ConfigError, writing
 from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive, read_entry
 from facade.flows.archive.reading import around, bounds, opened
@@ -81,7 +81,7 @@ _ROWS = pa.schema(
 
 _decode_one = msgspec.json.Decoder(History).decode
 
-Point = tuple[int, History]
+Point = tuple[Time, History]
 """Time of recording, which is the time of the push [Unix us], and the value."""
 
 
@@ -94,10 +94,10 @@ class Series:
 
     A `gap` means that values may be missing before this one.
     """
-    gaps: dict[int, int] = field(default_factory=dict)
+    gaps: dict[Time, Time] = field(default_factory=dict)
     """By the time of a point with a gap, the time of the previous record: values may be missing in between."""
-    last: int = 0
-    """Time of the last record [Unix us]: it may repeat the last point."""
+    last: Time = NEVER
+    """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
 
 

@@ -46,7 +46,7 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import Record
-from facade.clock import MINUTE, NOTHING, SECOND, Duration, Time, as_duration, utc_text
+from facade.clock import MINUTE, NEVER, NOTHING, SECOND, Duration, Time, as_duration, utc_text
 from facade.codec.batches import BatchReader, Joined, Refused, is_batch
 from facade.codec.columns import ColumnDecoder, number_fields
 from facade.codec.decode import BatchDecoder
@@ -94,7 +94,7 @@ from facade.windows.summaries import frames_of
 
 _EB = "ebID"
 """Attribute with the active execution block."""
-_LATEST = 2**62
+_LATEST = Time(2**62)
 STATE = "state"
 STATES: Final = (STATE, "settings", "archive-reports")
 """Topics with values of attributes."""
@@ -149,7 +149,7 @@ class TopicWriter:
     """Writes the topics of an archive."""
 
     def __init__(
-        self, store: Store, icd: Icd, file: Any, times: tuple[int, int], folder: Path, progress: ExportProgress
+        self, store: Store, icd: Icd, file: Any, times: tuple[Time, Time], folder: Path, progress: ExportProgress
     ) -> None:
         self._store, self._icd, self._file = store, icd, file
         self._folder, self._progress = folder, progress
@@ -256,7 +256,7 @@ class TopicWriter:
 
     def _write_windows(self, topic: str, windowed: Mapping[str, Window], account: TopicAccount) -> None:
         made = {name: self._windows(name, window) for name, window in windowed.items()}
-        marks: dict[str, dict[int, int]] = {name: {} for name in windowed}
+        marks: dict[str, dict[int, Time]] = {name: {} for name in windowed}
         partitions = dict.fromkeys(windowed, 1)
         (owner, *_) = [*windowed]
         entry = self._icd.topics[topic]
@@ -265,7 +265,7 @@ class TopicWriter:
         before = max(as_duration(one.ahead) for one in windowed.values())
         after = max(
             (as_duration(one.length + one.lateness) for name, one in windowed.items() if made[name].rows),
-            default=0,
+            default=NOTHING,
         )
         for records in self._chunks(topic, account, before + _DELAY_US, after + _DELAY_US):
             for record in records:
@@ -274,7 +274,7 @@ class TopicWriter:
                 stream = owner if isinstance(item, IngestSummary) else getattr(item, "stream", "")
                 try:
                     if isinstance(item, Watermark):
-                        marks[stream][item.partition] = max(marks[stream].get(item.partition, 0), item.read_to)
+                        marks[stream][item.partition] = max(marks[stream].get(item.partition, NEVER), item.read_to)
                         partitions[stream] = max(partitions[stream], item.partitions)
                     elif isinstance(item, RackSummary | IngestSummary | TelemetrySummary):
                         windows = made[stream]
@@ -294,7 +294,7 @@ class TopicWriter:
             for windows in made.values():
                 windows.settle(records[-1].timestamp_us - after - _DELAY_US if records else 0)
         for name, windows in made.items():
-            known = [marks[name].get(number, 0) for number in range(partitions[name])]
+            known = [marks[name].get(number, NEVER) for number in range(partitions[name])]
             windows.finish(f"{name}: windows", min(known), _rule(windowed[name]))
 
     def _is_numbered(self, topic: str) -> bool:
@@ -469,12 +469,12 @@ def _numbers(value: Any, shape: tuple[int, ...]) -> Any:
     return np.array(value, np.float64) if _shape(value) == shape else None
 
 
-def find_time(store: Store, eb: str) -> tuple[int, int]:
+def find_time(store: Store, eb: str) -> tuple[Time, Time]:
     """Return the time of an execution block [Unix us]: from its first record until its subarray has left it."""
-    name, active, begin, end = f'"{eb}"'.encode(), set[str](), _LATEST, 0
+    name, active, begin, end = f'"{eb}"'.encode(), set[str](), _LATEST, NEVER
     decoder = BatchDecoder(State)
     for topic in (COMMANDS, BLOCKS, STATE):
-        for record in read_records(store, topic, 0, _LATEST):
+        for record in read_records(store, topic, NEVER, _LATEST):
             value = record.value or b""
             is_of_it = name in value
             state = decoder.decode_one(value) if topic == STATE and _EB.encode() in value else None
@@ -485,7 +485,7 @@ def find_time(store: Store, eb: str) -> tuple[int, int]:
                 begin, end = min(begin, record.timestamp_us), max(end, record.timestamp_us)
     if not end:
         raise ConfigError(f"--eb: expected an execution block of the archive, got {eb!r:.100}, which no record names")
-    return begin, end + 1000
+    return begin, end + Duration(1000)
 
 
 def export(

@@ -21,7 +21,7 @@ from typing import Any, Final
 import h5py
 import numpy as np
 
-from facade.clock import Duration, Time, as_seconds
+from facade.clock import NEVER, Duration, Time, as_seconds
 from facade.codec.arrays import Array
 from facade.icd.units import udunits
 from facade.printable import printable
@@ -268,8 +268,9 @@ class WindowGrid:
         most: int,
     ) -> None:
         self._parent, self._origin, self._length = parent, begin_us, length_us
-        self._first = -(-begin_us // length_us) * length_us
-        self.rows = max(-(-(end_us - self._first) // length_us), 0)
+        first = -(-int(begin_us) // int(length_us))
+        self._first = NEVER + first * length_us
+        self.rows = max(-(-int(end_us) // int(length_us)) - first, 0)
         self._units, self._averaged, self._noun, self._most = units, averaged, noun, most
         self._frames: list[Frame] = []
         self._settled = self._first

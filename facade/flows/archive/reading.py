@@ -34,7 +34,7 @@ from facade.flows.archive.files import (
 )
 from facade.flows.archive.stores import Store
 
-_LATEST = 253_402_300_799_999_999
+_LATEST = Time(253_402_300_799_999_999)
 """The last time of the calendar [Unix us]."""
 _COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value"]
 _Offsets = tuple[int, int]

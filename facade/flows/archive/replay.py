@@ -76,7 +76,7 @@ class CopyWriter(Protocol):
         """Wait until all records have a result, at most `timeout` [s]; False: not yet."""
 
 
-ReplayReport = Callable[[int, int, float], None]
+ReplayReport = Callable[[Time, int, float], None]
 """Called with the time reached [Unix us], the number of records, and the records per second."""
 
 
@@ -335,7 +335,7 @@ def _runs(store: Store, topics: Collection[str], begin_us: Time, end_us: Time) -
             heapq.heappush(heads, (following.timestamps[0], number, 0, following))
 
 
-def _end(times: Sequence[int], begin: int, limit: int) -> int:
+def _end(times: Sequence[Time], begin: int, limit: Time) -> int:
     """Return the index of the first time after a limit, but never 0."""
     return next((at for at in range(begin + 1, len(times)) if times[at] > limit), len(times))
 

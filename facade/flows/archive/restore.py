@@ -401,7 +401,7 @@ class Restored:
     """Description of the written records."""
 
     records: int = 0
-    newest: dict[str, int] = field(default_factory=dict)
+    newest: dict[str, Time] = field(default_factory=dict)
     """Time of the newest record of each topic [Unix us]."""
     fillers: int = 0
     positions: int = 0
