@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from facade.bus.kafka.admin import KafkaTopicWatch, describe_group, newest_records
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.offsets import ACCOUNTS
-from facade.clock import utc_text
+from facade.clock import NEVER, utc_text
 from facade.errors import BusError, InfraError
 from facade.flows.alerts.messages import STATES
 from facade.flows.archive.compare import ArchiveComparison, compare
@@ -128,7 +128,7 @@ class RecordedNight:
         """
         again, store, icd = self.again, FolderStore(self.original), self._deployment.icd
         again.grant_rights()
-        begin, end = extent(store) or (0, 0)
+        begin, end = extent(store) or (NEVER, NEVER)
         times = ["--from", utc_text(begin), "--to", utc_text(end)]
         words = ["archive", "replay", self.original, *times, "--speed", speed]
         replay = again.launch(_AGAIN, *words, ends=True, login="replay")

@@ -116,7 +116,7 @@ def read_dead_letter(record: Record) -> DeadLetter | None:
     return DeadLetter(
         at=DeadLetterOffset(record.partition, record.offset),
         written_us=record.timestamp_us,
-        origin=Origin(said["topic"], *map(int, numbers)),
+        origin=Origin(said["topic"], int(numbers[0]), int(numbers[1]), Time(int(numbers[2])), int(numbers[3])),
         reason=said["reason"],
         path=said.get("path", ""),
         detail=said.get("detail", ""),

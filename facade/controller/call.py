@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from facade.bus.port import Headers, Record
+from facade.clock import Time
 from facade.controller.execution_state import Cancelled, Execution, Order, OrderOutcome, Reports
 from facade.controller.orders import Orders, require
 from facade.controller.outbox import Outbox
@@ -112,7 +113,7 @@ class Call(Device):
         return self._execution.message
 
     @property
-    def deadline(self) -> int:
+    def deadline(self) -> Time:
         """When clients stop waiting for the outcome [Unix us]. Progress moves it."""
         return self._execution.deadline
 

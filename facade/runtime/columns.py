@@ -46,7 +46,8 @@ class ColumnArrays(NamedTuple):
 
 def nothing(devices: int) -> ColumnArrays:
     """Return the arrays of devices without a reading."""
-    return ColumnArrays(*(np.zeros(devices, dtype=np.int64) for _ in range(2)), np.full(devices, UNKNOWN))
+    zeros = np.zeros(devices, dtype=np.int64)
+    return ColumnArrays(zeros, zeros.copy(), np.full(devices, UNKNOWN))
 
 
 class ReadingColumn(ABC):

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from facade.clock import MINUTE, SECOND, Time, as_seconds
+from facade.clock import MINUTE, SECOND, Duration, Time, as_seconds
 from facade.messages import StreamAccount as AccountEntry
 
 _OVER = 10
@@ -73,7 +73,11 @@ class Work:
 
         `waiting`: number of waiting records.
         """
-        came, taken, spent = self._came.rate(now), self._taken.rate(now), as_seconds(self._spent_us.rate(now))
+        came, taken, spent = (
+            self._came.rate(now),
+            self._taken.rate(now),
+            as_seconds(Duration(round(self._spent_us.rate(now)))),
+        )
         if taken and spent:
             return spent / taken * (came + waiting / _CATCH_UP)
         return None if came or waiting else 0.0

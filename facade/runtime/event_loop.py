@@ -16,7 +16,7 @@ import msgspec
 from facade.bus import dead_letters
 from facade.bus.offsets import Extent, is_other
 from facade.bus.port import QueueingWriter, Reader, Record
-from facade.clock import Clock, Time
+from facade.clock import Clock, Time, as_seconds
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
 from facade.outcome import RecordRejected
@@ -53,7 +53,7 @@ class Timing:
 
     wait: float = 0.02
     """Longest wait for more records after the first, or while something is under way [s]."""
-    idle: float = VIEW_PERIOD
+    idle: float = as_seconds(VIEW_PERIOD)
     """Longest wait for the first record [s]: time alone may change shown values at this rate."""
     batch: int = 500
     """Most records in a cycle: few enough that events leave often, in small bursts."""

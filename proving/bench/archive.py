@@ -109,7 +109,7 @@ class ReadTiming(msgspec.Struct, frozen=True, kw_only=True):
 def read(context: RoleContext, *, folder: str, what: str) -> ReadTiming:
     """Make a file of a whole archive: ``nexus`` or ``report``."""
     store, icd, clock = FolderStore(Path(folder)), load(), context.clock
-    begin, end = extent(store) or (0, 0)
+    begin, end = extent(store) or (NEVER, NEVER)
     file, cpu, began = context.result.with_suffix(f".{what}"), gauges.own_cpu(), clock.monotonic()
     if what == "nexus":
         export(store, icd, file, begin, end, replace=True)
@@ -199,7 +199,7 @@ def _columnar(testbed: Testbed, folder: Path, pairs: int, batches: int) -> Itera
 def _replay(testbed: Testbed, folder: Path, seconds: float, what: str) -> BarVerdict:
     """Replay an archive of four nodes, `seconds` long."""
     store, clock = FolderStore(folder), testbed.progress.clock
-    begin, end = extent(store) or (0, 0)
+    begin, end = extent(store) or (NEVER, NEVER)
     with testbed.deployment("archive-replay") as made:
         plan = plan_replay(store, made.icd, begin, end, prefix=made.settings.prefix)
         connection = Connection(made.settings, clock=clock)

@@ -13,7 +13,7 @@ import msgspec
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
-from facade.clock import Clock
+from facade.clock import Clock, Time
 from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
 from facade.icd.load import load
 from facade.runtime.worker import TransactionalWorker
@@ -138,7 +138,7 @@ class TimedLog:
         return self._log.ranges()
 
     @property
-    def broker_time(self) -> int:
+    def broker_time(self) -> Time:
         return self._log.broker_time
 
     def ask_ends(self, places: Collection[tuple[str, int]]) -> None:

@@ -23,7 +23,7 @@ import tango
 from clients.alert_subscription import AlertSubscription
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth
-from facade.clock import Clock, Duration, Time
+from facade.clock import NEVER, Clock, Duration, Time
 from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, ActionKind, Alert, alert_record, encode
@@ -60,7 +60,7 @@ class AlarmStanding(msgspec.Struct):
     severity: Severity = "INFO"
     text: str = ""
     occurrence: int = 0
-    raised_at: int = 0
+    raised_at: Time = NEVER
 
 
 Alarms = dict[tuple[str, str], AlarmStanding]

@@ -18,7 +18,7 @@ import tango
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time
 from facade.errors import BusError
 from facade.flows.blocks.source import BLOCKS, BlockSource, read_block
 from facade.infra.processes import Process
@@ -58,8 +58,7 @@ class Confirmed(NamedTuple):
     eb_id: str
     state: str
     sequence: int
-    time: int
-    """[Unix us]"""
+    time: Time
 
 
 def plan(seed: int, subarray: int, records: int) -> list[Step]:
@@ -164,10 +163,10 @@ def tell_blocks(context: RoleContext, *, journal: str, subarray: int, seed: int,
         clock.sleep(_PAUSE)
 
 
-def _tell(blocks: BlockSource, subarray: int, step: Step) -> tuple[int, int]:
+def _tell(blocks: BlockSource, subarray: int, step: Step) -> tuple[int, Time]:
     if step.state == REMOVED:
         blocks.remove(step.pb_id)
-        return 0, 0
+        return 0, NEVER
     why = {"text": "made to fail"} if step.state == "FAILED" else {}
     told = blocks.tell(step.pb_id, step.eb_id, subarray, "batch", step.state, **why)
     return told.sequence, told.time

@@ -118,7 +118,7 @@ def operations(found: FoundCommands, end: float) -> Iterator[HistoryOperation]:
             yield _read(SeenLine(client=0, device=calls[0].device, called=end, seconds=0.0, what=id, value=status))
     for execution in found.executions:
         into = {"op": "execute", "id": execution.id, "repeatable": execution.repeatable}
-        at = execution.begun_at
+        at = int(execution.begun_at)
         yield HistoryOperation(client=_CONTROLLER, device=execution.device, call=at, returned=at, input=into)
 
 

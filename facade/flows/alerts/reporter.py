@@ -343,7 +343,7 @@ def reporter(
 
     severities = {name: one.severity or WARNING for name, one in icd.conditions.items()}
 
-    def graded(now: float) -> AlarmFaults | None:
+    def graded(now: Time) -> AlarmFaults | None:
         """Give each fault without a severity that of its condition."""
         return (found := find(now)) and {
             key: one if one.severity else one._replace(severity=severities.get(key[0], WARNING))

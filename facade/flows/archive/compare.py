@@ -378,7 +378,7 @@ class _Spool:
 def _merged(spool: _Spool, stream: str, part: int) -> Mapping[str, Values]:
     """Return the merged windows of a file; the partial sums of a window have what all of them have."""
     runs, records, size = list[Frame](), list[Frame](), 0
-    found: dict[tuple[int, int], dict[str, Any]] = {}
+    found: dict[tuple[Time, int], dict[str, Any]] = {}
     for rows in spool.rows(stream, part):
         runs.append(replace(rows, fields={}))
         if (rows.count > 0).any():  # further runs have no records

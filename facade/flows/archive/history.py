@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from facade.clock import MINUTE, NEVER, Duration, Time, as_duration, utc_text
+from facade.clock import MINUTE, NEVER, Duration, Time, as_duration, from_ms, to_ms, utc_text
 from facade.errors import ConfigError, writing
 from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive, read_entry
 from facade.flows.archive.reading import around, bounds, opened
@@ -128,7 +128,7 @@ class HistoryArchive:
         """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
         return self._find(self._partitions(), name, begin, end)
 
-    def _find(self, partitions: list[list[str]], name: str, begin: int, end: int) -> Series:
+    def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
         read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
         messages = [*chain.from_iterable(found for _, found in read)]
         records = pa.concat_tables([table for table, _ in read]).append_column("n", pa.array(range(len(messages))))
@@ -147,10 +147,10 @@ class HistoryArchive:
         self._require(partitions, time, time + Duration(1))
         return self._at(partitions, time)
 
-    def _at(self, partitions: list[list[str]], time: int) -> dict[str, Point]:
+    def _at(self, partitions: list[list[str]], time: Time) -> dict[str, Point]:
         begin = time - SILENT_US
         read = self._gather(
-            partitions, begin, time, lambda name: self._read(name, "timestamp", begin // 1000, time // 1000)
+            partitions, begin, time, lambda name: self._read(name, "timestamp", to_ms(begin), to_ms(time))
         )
         found: dict[str, Point] = {}
         for key, at, value in _query(_NEWEST, pa.concat_tables(read)):
@@ -161,7 +161,7 @@ class HistoryArchive:
 
     # Files
 
-    def _gather(self, partitions: list[list[str]], begin: int, end: int, read: Callable[[str], Any]) -> list[Any]:
+    def _gather(self, partitions: list[list[str]], begin: Time, end: Time, read: Callable[[str], Any]) -> list[Any]:
         """Return what is read of each file that may have records of a time [Unix us]."""
         names = chain.from_iterable(around(files, begin - _DISORDER_US, end + _DISORDER_US) for files in partitions)
         with ThreadPoolExecutor(_READERS) as pool:
@@ -183,9 +183,9 @@ class HistoryArchive:
         times = [time for name, hour in hours.items() if hour in (first, last) for time in self._span(name)]
         return min(times), max(times)
 
-    def _span(self, name: str) -> Iterator[int]:
+    def _span(self, name: str) -> Iterator[Time]:
         with opened(self._store, name) as file:
-            yield from (time * 1000 for found in bounds(file, "timestamp") for time in found or ())
+            yield from (from_ms(time) for found in bounds(file, "timestamp") for time in found or ())
 
     def _require(self, partitions: list[list[str]], begin: Time, end: Time) -> None:
         first, last = self._extent(partitions)
@@ -361,10 +361,10 @@ def _thinned(places: npt.NDArray[np.int64], heights: npt.NDArray[np.float64]) ->
     return np.repeat(columns, points.shape[1]).tolist(), points.ravel().tolist()
 
 
-def _curve(name: str, series: Series, end: int) -> _Curve:
+def _curve(name: str, series: Series, end: Time) -> _Curve:
     messages = [one for _, one in series.points]
     heights, texts = _heights(name, [one.value for one in messages])
-    steps: list[tuple[int, float]] = []
+    steps: list[tuple[Time, float]] = []
     for (recorded, one), height in zip(series.points, heights, strict=True):
         time = one.time
         if (known := series.gaps.get(recorded)) is not None:

@@ -292,7 +292,7 @@ class TopicWriter:
                 if why is not None and self._begin <= record.timestamp_us < self._end:
                     account.refuse(why)
             for windows in made.values():
-                windows.settle(records[-1].timestamp_us - after - _DELAY_US if records else 0)
+                windows.settle(records[-1].timestamp_us - after - _DELAY_US if records else NEVER)
         for name, windows in made.items():
             known = [marks[name].get(number, NEVER) for number in range(partitions[name])]
             windows.finish(f"{name}: windows", min(known), _rule(windowed[name]))
@@ -439,7 +439,7 @@ def _column(part: Mapping[str, Any], is_required: bool) -> tuple[Any, Mapping[st
     unit = {"units": str(part["x-unit"])} if "x-unit" in part else {}
     match kind(dict(part)):
         case "integer" if is_required or "default" in part:
-            return np.int64, unit | ({"start": iso(0)} if unit == {"units": "us"} else {})
+            return np.int64, unit | ({"start": iso(NEVER)} if unit == {"units": "us"} else {})
         case "integer" | "number":
             return np.float64, {"units": "", **unit}
         case "boolean":

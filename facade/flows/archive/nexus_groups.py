@@ -293,7 +293,7 @@ class WindowGrid:
         if not there.any():
             return
         rows, number = rows.take(there).without_runs(), number[there]
-        if int(rows.window.min()) < self._settled:
+        if Time(int(rows.window.min())) < self._settled:
             raise ValueError("expected sums that come earlier: their window is written")
         groups = rows.group if group is None else np.full(len(rows), self._place(group))
         if not 0 <= int(groups.min()) <= int(groups.max()) < self._most:
@@ -309,8 +309,8 @@ class WindowGrid:
             raise ValueError(f"expected at most {self._most} groups")
         return self._names.setdefault(group, len(self._names))
 
-    def settle(self, time_us: int) -> None:
-        """Write the pages whose windows begin before a time [Unix us]."""
+    def settle(self, time_us: Time) -> None:
+        """Write the pages whose windows begin before a time."""
         size = _PAGE * self._length
         until = self._first + (time_us - self._first) // size * size
         if until <= self._settled or not self._frames:
@@ -356,7 +356,7 @@ class WindowGrid:
                 **_PACKED,
             )
             if name == _NEWEST:
-                made.attrs.update({"units": "us", "start": iso(0)})
+                made.attrs.update({"units": "us", "start": iso(NEVER)})
             elif name != "count":
                 made.attrs["units"] = udunits(self._units.get(name.rpartition("_")[0], ""))
         dataset: Any = self._parent[name]["value"]

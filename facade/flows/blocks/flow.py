@@ -89,7 +89,7 @@ class Blocks:
         return [one for one in self.failed.values() if one.eb_id == eb_id]
 
 
-def rank(block: ProcessingBlock) -> tuple[int, int, str]:
+def rank(block: ProcessingBlock) -> tuple[int, Time, str]:
     """Return the rank of an open block in the order of `first`."""
     return _ORDER[block.state], block.time, block.pb_id
 

@@ -74,7 +74,7 @@ class Past:
     def add_ack(self, record: Record) -> None:
         """Add a record of ``command-acks``."""
         ack = self._readable(decode_ack(record.value))
-        if ack is not None and issued(ack.id) <= LARGEST:
+        if ack is not None and int(issued(ack.id)) <= LARGEST:
             tracker = self._tracker(ack.device)
             # The id of an approved command is older than its issue.
             if issued(ack.id) >= self._since or tracker.find(ack.id) is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from facade.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
 from facade.bus.port import Writer
-from facade.clock import Clock, SystemClock
+from facade.clock import NEVER, Clock, SystemClock
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.instances import pattern_of
@@ -66,7 +66,7 @@ class StateSource(OwnBus):
         message = StateMessage(device=device, attribute=attribute, value=text, time=now_us, origin=self._origin)
         record = state_record(message)
         shown = DeviceStates(self._icd, {device: self._class_of(device)})
-        for read in (decode_state(record.value), shown.take(message, 0)):
+        for read in (decode_state(record.value), shown.take(message, NEVER)):
             if isinstance(read, RecordRejected):
                 raise ValueError(f"{device}/{attribute}: {read.path}: {read.detail}")
         self._writer.send_durably(record, CONFIRMED_WITHIN)

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from facade.clock import NEVER
+from facade.clock import NEVER, Time
 from facade.flows.logs.records import OF_SYSLOG, LogRecord, LogSource, severity_of, source_of, time_of
 
 try:
@@ -220,7 +220,7 @@ def _times(texts: Any) -> tuple[npt.NDArray[np.bool_], Indices]:
     return good, whole + parts
 
 
-def _second(text: bytes) -> int | None:
+def _second(text: bytes) -> Time | None:
     zone = text[_FRACTION:]
     if zone and zone[:1] not in b"Z+-":
         return None

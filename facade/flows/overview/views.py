@@ -414,7 +414,7 @@ class Presence(HealthSource):
     def _without_account(self, name: str) -> Duration:
         """Return the time that a device server has lived without writing an account, by its own clock."""
         beat = self._heartbeats.newest[name].heartbeat
-        if self._lives.get(name, ("", 0))[0] != beat.incarnation:
+        if self._lives.get(name, ("", NEVER))[0] != beat.incarnation:
             self._lives[name] = beat.incarnation, beat.time
         return beat.time - max(self._lives[name][1], self._accounts_us.get(name, NEVER))
 
@@ -422,7 +422,7 @@ class Presence(HealthSource):
         heard = self._heartbeats.heard_of(worker.name)
         start = f"sdp-facade {' '.join(worker.start)}"
         if not self._heartbeats.alive_of(worker.name):
-            heard.sort(key=lambda name: -self._heartbeats.newest[name].at)
+            heard.sort(key=lambda name: self._heartbeats.newest[name].at, reverse=True)
             last = heard[:_MOST_HEARD] or ["the first one"]
             text = f"no {worker.name} worker alive ({start}): {', '.join(f'{n} {self._seen(n)}' for n in last)}"
             # One that was killed comes back at once with its slot. Another one has to wait until the brokers miss it.

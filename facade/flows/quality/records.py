@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from facade.bus.port import Record
+from facade.clock import Time
 from facade.codec.arrays import (
     Array,
     ArrayError,
@@ -271,7 +272,7 @@ def encode_metric(
     header = Metric(
         subarray=subarray,
         metric=metric,
-        time=time,
+        time=Time(time),
         encoding=encoding,
         shape=list(array.shape),
         dtype=cast(MetricDtype, TEXT if array.dtype.kind == "U" else array.dtype.name),

@@ -108,7 +108,7 @@ class QualitySeries:
                 array,
                 subarray=scenario.subarray,
                 metric=name,
-                time=now_us,
+                time=int(now_us),
                 unit=unit,
                 encoding=scenario.encoding,
                 scan_id=scenario.scan_id,

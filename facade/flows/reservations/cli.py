@@ -7,7 +7,7 @@ import typer
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
+from facade.clock import SystemClock, Time
 from facade.config import MOST_SUBARRAYS, load_settings
 from facade.console import ERR, OUT, AsJson, moment, table, wide
 from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, as_dict, owner_of
@@ -60,7 +60,7 @@ def list_reservations(
         ERR.print(f"{unreadable} records could not be read; see `sdp-facade dead-letters list`")
 
 
-def _row(one: Reservation, now: int) -> tuple[str, ...]:
+def _row(one: Reservation, now: Time) -> tuple[str, ...]:
     quantity = "" if one.quantity is None else f"{one.quantity:g} {one.unit}".strip()
     what = ", ".join(filter(None, (quantity, " ".join(one.names))))
     state = one.state if one.expires > now else f"{one.state}, {_EXPIRED}"

@@ -96,7 +96,7 @@ def _conflict(one: Conflict) -> dict[str, object]:
 
 def compose(server: Server) -> None:
     """Add the reservations to a device server."""
-    ledger = server.share(ReservationLedger, lambda: ReservationLedger(lambda: round(server.clock.now() * 1e6)))
+    ledger = server.share(ReservationLedger, lambda: ReservationLedger(server.clock.now_us))
     server.flows.append(ledger)
     subarray = server.icd.classes[SUBARRAY]
     for device in server.devices.get(SUBARRAY, ()):

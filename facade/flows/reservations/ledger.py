@@ -116,8 +116,8 @@ class ReservationLedger(Projection[Reservation]):
         self._newest: dict[int, Time] = {}
         """Time of the newest record of each subarray."""
         self._names = 0
-        self._soonest = 0
-        """No reservation expires earlier [Unix us]."""
+        self._soonest = NEVER
+        """No reservation expires earlier."""
 
     def _read(self, record: Record) -> Reservation | Unused:
         return read_reservation(record)
@@ -169,14 +169,14 @@ class ReservationLedger(Projection[Reservation]):
 
     def changed_at(self, now: Time, subarray: int | None = None) -> Time:
         """Return the time of the newest record or expiry of a subarray, or of all; 0 if there is none."""
-        newest = max(self._newest.values(), default=0) if subarray is None else self._newest.get(subarray, 0)
+        newest = max(self._newest.values(), default=NEVER) if subarray is None else self._newest.get(subarray, NEVER)
         return max((one.expires for one in self.all(subarray) if newest < one.expires <= now), default=newest)
 
     def _has_room(self, one: Reservation, now: Time) -> bool:
         if not self._fits(one) and self._soonest <= now:  # not at each record of a storm
             for reservation_id in [known.id for known in self._known.values() if known.expires <= now]:
                 self._drop(reservation_id)
-            self._soonest = min((known.expires for known in self._known.values()), default=0)
+            self._soonest = min((known.expires for known in self._known.values()), default=NEVER)
         return self._fits(one)
 
     def _fits(self, one: Reservation) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from facade.bus.port import Record
-from facade.clock import Clock
+from facade.clock import NEVER, Clock, Time
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
 from facade.flows.tables.messages import fingerprint, identity, read_header
 from facade.messages import Table, TableSegment
@@ -92,8 +92,8 @@ class EndedTable:
 
     fingerprint: str
     rejected: RecordRejected | None = None
-    sent_at: int = 0
-    """Time at which its producer began to send it [Unix us]."""
+    sent_at: Time = NEVER
+    """Time at which its producer began to send it."""
     reported: set[str] = field(default_factory=set)
     """Checksums of other tables under its id that already have a dead letter."""
 

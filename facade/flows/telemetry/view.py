@@ -212,7 +212,7 @@ class TelemetryView:
         late, whole = self._lateness(look.totals, now)
         is_late = late > _LATE_PART * whole
         is_silent, is_current = now - look.heard > self.stale_after, now - self.closed <= self.stale_after
-        is_known = (look.heard > 0) | (ledger.read_to() > 0)
+        is_known = (look.heard > NEVER) | (ledger.read_to() > NEVER)
         said = np.array([is_silent, is_current, is_known, look.totals["epoch"], late * is_late, whole * is_late])
         behind = [(partition, mark.read_to, mark.worker) for partition, mark in ledger.standing_still(now)]
         epochs = [(partition, one.first, one.begin, one.epoch) for partition, one in ledger.epochs()]

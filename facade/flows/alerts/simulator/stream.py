@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from facade.clock import NEVER, Time
 from facade.errors import ConfigError
 from facade.flows.alerts.messages import ALERTS, PACKETS, Alert, encode
 from facade.flows.alerts.packets import PacketCodec, PacketContent
@@ -120,7 +121,7 @@ class _Alarm:
     source: str
     active: bool = False
     severity: Severity = "INFO"
-    raised_at: int = 0
+    raised_at: Time = NEVER
 
 
 class AlertStream:

@@ -4,7 +4,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from facade.flows.archive.night.span import MICRO, Night, utc
+from facade.clock import Time, as_duration
+from facade.flows.archive.night.span import Night, utc
 
 _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 10, 12, 42
@@ -66,7 +67,7 @@ class Plot:
         highest = f"highest in the slot of {utc(self._night.slots[at])[:16]} UTC"
         return f"{name}: from {number(least)} to {number(most)} {self._unit}, {highest}"
 
-    def _x(self, at_us: float) -> float:
+    def _x(self, at_us: Time) -> float:
         share = (at_us - self._night.begin_us) / (self._night.end_us - self._night.begin_us)
         return round(_LEFT + share * (_WIDTH - _LEFT - _RIGHT), 1)
 
@@ -96,5 +97,5 @@ class Plot:
             if value is not None:
                 yield self._x(self._edge(at, 0.5)), self._y(value), "L" if at and values[at - 1] is not None else "M"
 
-    def _edge(self, slot: int, part: float) -> float:
-        return self._night.slots[slot] + self._night.slot_seconds(slot) * MICRO * part
+    def _edge(self, slot: int, part: float) -> Time:
+        return self._night.slots[slot] + as_duration(self._night.slot_seconds(slot) * part)

@@ -13,14 +13,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from facade import __version__
+from facade.clock import DAY, Time
 from facade.flows.archive.files import advice
 from facade.flows.archive.night.html import Plot, cell, length, number, percent
 from facade.flows.archive.night.report import NightReport
-from facade.flows.archive.night.span import MICRO, Night, utc
+from facade.flows.archive.night.span import Night, utc
 from facade.flows.archive.night.telemetry import RackFigures
 from facade.printable import printable
 
-_NOON_US, _DAY_US = 43_200 * MICRO, 86_400 * MICRO
+_NOON_US = DAY // 2
 _FIGURES = attrgetter(
     *("consumed", "used", "late", "suppressed", "dead_lettered", "balance", "skipped", "overlap", "redriven")
 )
@@ -30,7 +31,7 @@ def _harmless(value: object) -> object:
     return value if isinstance(value, Markup) else printable(str(value))
 
 
-def render(report: NightReport, place: str, written_us: int) -> str:
+def render(report: NightReport, place: str, written_us: Time) -> str:
     """Return the page."""
     environment = Environment(
         loader=PackageLoader(__name__.rpartition(".")[0], ""),
@@ -62,12 +63,12 @@ def render(report: NightReport, place: str, written_us: int) -> str:
 
 
 def _title(night: Night) -> str:
-    if night.begin_us % _DAY_US == _NOON_US and night.end_us - night.begin_us == _DAY_US:
+    if night.begin_us % DAY == _NOON_US and night.end_us - night.begin_us == DAY:
         return f"Night of {utc(night.begin_us)[:10]}"
     return f"{utc(night.begin_us)} to {utc(night.end_us)}"
 
 
-def _at(at_us: int) -> str:
+def _at(at_us: Time) -> str:
     return utc(at_us, fraction=3)
 
 

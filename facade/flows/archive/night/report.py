@@ -29,10 +29,11 @@ from facade import messages
 from facade.bus.dead_letters import COUNT, NUMBER, PREFIX
 from facade.bus.port import Record
 from facade.bus.redrive import read_dead_letter
+from facade.clock import DAY, NEVER, NOTHING, Time
 from facade.codec.decode import BatchDecoder
 from facade.flows.archive.files import ArchiveError, missing, no_archive
 from facade.flows.archive.night.html import length, number, percent
-from facade.flows.archive.night.span import MICRO, Night, utc
+from facade.flows.archive.night.span import Night, utc
 from facade.flows.archive.night.telemetry import SUMMARIES, NightTelemetry
 from facade.flows.archive.reading import read_records, topics
 from facade.flows.archive.stores import Store
@@ -43,7 +44,7 @@ from facade.runtime.heartbeats import SILENT
 from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
 
 STATES: Final = "alert-state"
-LOOKBACK_US: Final = 30 * 86_400 * MICRO
+LOOKBACK_US: Final = 30 * DAY
 """Time before the night in which its alarms may have been raised [us]; the archive may be shorter."""
 MOST_SHOWN: Final = 1000
 """Rows of a table of the page: their number may depend on what came from the bus."""
@@ -52,7 +53,7 @@ _AT_ONCE = 20_000
 """Rows that are handed to the database together."""
 _MEMORY = "256MB"
 """Rows beyond it wait in a temporary file."""
-Told = Callable[[str, int, int], None]
+Told = Callable[[str, int, Time], None]
 """Called with the topic, the number of records read from it, and the time of the last one [Unix us]."""
 Table = tuple[Sequence[str], Sequence[Sequence[Any]], int]
 """Headings, rows, and the number of further rows."""
@@ -110,8 +111,8 @@ class TopicLine:
     is_kept: bool
     """Whether the archive has the topic at all."""
     records: int = 0
-    first_us: int = 0
-    last_us: int = 0
+    first_us: Time = NEVER
+    last_us: Time = NEVER
     unusable: int = 0
     example: str = ""
     """Position of the first unusable record, and the reason."""
@@ -175,7 +176,7 @@ class NightReport:
         self._database.create_function("percent", percent)
         self._database.create_function("length_text", length)
         self._database.execute(files(__package__).joinpath("figures.sql").read_text())
-        times = [night.begin_us, night.end_us, night.slot_us, round(SILENT * MICRO)]
+        times = [night.begin_us, night.end_us, night.slot_us, SILENT]
         self._database.execute("INSERT INTO night VALUES (?, ?, ?, ?)", times)
         self.topics: dict[str, TopicLine] = {}
 
@@ -190,7 +191,7 @@ class NightReport:
         take = rows.take if rows else self.telemetry.take if topic == SUMMARIES else self._account
         line = self.topics[topic] = TopicLine(topic, topic in kept)
         line.missing += missing(store, topic, self.night.begin_us, self.night.end_us)
-        before = LOOKBACK_US if topic == STATES else 0
+        before = LOOKBACK_US if topic == STATES else NOTHING
         told(topic, 0, self.night.begin_us)
         records = read_records(store, topic, self.night.begin_us - before, self.night.end_us)
         for count, record in enumerate(records, 1):
