@@ -107,14 +107,14 @@ def newest(subarray: int, steps: Iterable[Step], confirmed: Iterable[tuple[int, 
     Parameters
     ----------
     confirmed
-        Sequence and time [Unix us] of the records that the bus has confirmed, of the first steps in order.
+        Sequence and time of the records that the bus has confirmed, of the first steps in order.
     """
     blocks: dict[str, Confirmed] = {}
     for step, (sequence, time) in zip(steps, confirmed, strict=False):
         if step.state == REMOVED:
             del blocks[step.pb_id]
         else:
-            blocks[step.pb_id] = Confirmed(subarray, step.eb_id, step.state, sequence, time)
+            blocks[step.pb_id] = Confirmed(subarray, step.eb_id, step.state, sequence, Time(time))
     return blocks
 
 
@@ -172,7 +172,7 @@ def _tell(blocks: BlockSource, subarray: int, step: Step) -> tuple[int, Time]:
     return told.sequence, told.time
 
 
-def _until_confirmed(blocks: BlockSource, subarray: int, step: Step, clock: Clock) -> tuple[int, int]:
+def _until_confirmed(blocks: BlockSource, subarray: int, step: Step, clock: Clock) -> tuple[int, Time]:
     while True:
         try:
             return _tell(blocks, subarray, step)

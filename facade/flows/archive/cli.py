@@ -195,7 +195,7 @@ def _tell_missing(place: str, missing: Iterable[str]) -> None:
         ERR.print(f"note: {advice(without_secrets(place))}", markup=False)
 
 
-def _progress(clock: Clock) -> Callable[[str, int, int], None]:
+def _progress(clock: Clock) -> Callable[[str, int, Time], None]:
     """Return a function that prints the progress of a report on standard error, at intervals."""
     told = clock.monotonic()
 

@@ -397,8 +397,8 @@ def _merged(spool: _Spool, stream: str, part: int) -> Mapping[str, Values]:
     return {f"{stream}, {names[key]}": values for key, values in found.items()}
 
 
-def _when(part: int, window: int) -> str:
-    return "late records" if part == _OF_LATE else f"window {utc_text(Time(window))}"
+def _when(part: int, window: Time) -> str:
+    return "late records" if part == _OF_LATE else f"window {utc_text(window)}"
 
 
 def _statistics(one: Partial) -> Iterator[tuple[str, Any]]:

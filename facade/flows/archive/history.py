@@ -231,7 +231,7 @@ class HistoryArchive:
         return pa.table(columns).filter(pc.and_(chosen, pc.is_valid(read["key"])))
 
 
-def _query(query: str, records: pa.Table, **values: int) -> list[tuple[Any, ...]]:
+def _query(query: str, records: pa.Table, **values: Time | Duration) -> list[tuple[Any, ...]]:
     with duckdb.connect() as database:
         database.register("records", records)
         return database.execute(query, values).fetchall()
@@ -395,5 +395,5 @@ def _drawable(text: str) -> str:
     return printable(text).encode("ascii", "backslashreplace").decode()  # the font may lack other characters
 
 
-def _dates(times: Iterable[int]) -> Any:
+def _dates(times: Iterable[Any]) -> Any:
     return np.fromiter(times, np.int64).astype("datetime64[us]")

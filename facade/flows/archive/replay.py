@@ -335,7 +335,7 @@ def _runs(store: Store, topics: Collection[str], begin_us: Time, end_us: Time) -
             heapq.heappush(heads, (following.timestamps[0], number, 0, following))
 
 
-def _end(times: Sequence[Time], begin: int, limit: Time) -> int:
+def _end(times: Sequence[Any], begin: int, limit: Any) -> int:
     """Return the index of the first time after a limit, but never 0."""
     return next((at for at in range(begin + 1, len(times)) if times[at] > limit), len(times))
 

@@ -55,7 +55,7 @@ class Blocks:
 
     counts: Counter[str] = field(default_factory=Counter)
     open: dict[str, ProcessingBlock] = field(default_factory=dict)
-    _order: list[tuple[int, int, str]] = field(default_factory=list)
+    _order: list[tuple[int, Time, str]] = field(default_factory=list)
     """A heap of ranks of open blocks; outdated ones are dropped when they reach the top."""
     failed: Bounded[str, ProcessingBlock] = field(default_factory=lambda: Bounded(MOST_FAILED))
     """By id, the newest last."""
@@ -73,7 +73,7 @@ class Blocks:
 
     def first(self, most: int) -> list[ProcessingBlock]:
         """Return the open blocks to show: running ones first, then those with the longest wait."""
-        ranks: list[tuple[int, int, str]] = []
+        ranks: list[tuple[int, Time, str]] = []
         while self._order and len(ranks) < most:
             found = heappop(self._order)
             block = self.open.get(found[-1])

@@ -340,7 +340,7 @@ class Presence(HealthSource):
 
     def __init__(self, server: Server, accounts_us: Mapping[str, Time]) -> None:
         self._accounts_us = accounts_us
-        self._lives: dict[str, tuple[str, int]] = {}
+        self._lives: dict[str, tuple[str, Time]] = {}
         """Incarnation of each device server, and its first known time, by its own clock."""
         icd, settings = server.icd, server.settings
         without = settings.left_out

@@ -103,7 +103,7 @@ class CalibrationView(NewestView):
 
     def _is_expired(self, now: Time) -> bool:
         until = None if self._solution is None else self._solution[1].valid_until
-        return until is not None and until < now
+        return until is not None and Time(until) < now
 
     def _look(self, now: Time) -> dict[str, Value]:
         values = {} if self._seen == self._flow.changes else self._tables()
@@ -152,15 +152,16 @@ def _id_of(table: Table, summary: SolutionSummary) -> str:
 
 
 def _solution(table: Table, summary: SolutionSummary) -> dict[str, Value]:
+    begin, end = (None if one is None else Time(one) for one in (summary.valid_from, summary.valid_until))
     return {
         "solutionId": _id_of(table, summary),
         "product": table.product,
         "kind": table.kind,
         "sourceModel": summary.source_model,
-        "validFrom": _seconds(summary.valid_from),
-        "validUntil": _seconds(summary.valid_until),
-        "validFromUtc": "" if summary.valid_from is None else utc_text(summary.valid_from),
-        "validUntilUtc": "" if summary.valid_until is None else utc_text(summary.valid_until),
+        "validFrom": _seconds(begin),
+        "validUntil": _seconds(end),
+        "validFromUtc": "" if begin is None else utc_text(begin),
+        "validUntilUtc": "" if end is None else utc_text(end),
         "antennas": tuple(summary.antennas),
         "channels": summary.channels,
         "polarisations": tuple(summary.polarisations),

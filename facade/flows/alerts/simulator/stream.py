@@ -153,7 +153,7 @@ class AlertStream:
         """Return the number of generated alerts, without the bad records."""
         return self.account.alerts
 
-    def take(self, count: int, now_us: int) -> tuple[list[bytes], list[bytes | None]]:
+    def take(self, count: int, now_us: Time) -> tuple[list[bytes], list[bytes | None]]:
         """Return keys and values of the next alerts, with the bad records after some of them."""
         keys: list[bytes] = []
         values: list[bytes | None] = []
@@ -167,7 +167,7 @@ class AlertStream:
                 values.append(self._bad(value))
         return keys, values
 
-    def _next(self, now_us: int) -> Alert:
+    def _next(self, now_us: Time) -> Alert:
         alarm = self._choose()
         if self.scenario.packet_size:
             self._raise(alarm, now_us)  # each detection is an alarm of its own
@@ -201,7 +201,7 @@ class AlertStream:
     def _chatters(self, alarm: _Alarm) -> bool:
         return self.scenario.chatter and (alarm.condition, alarm.source) == self._chattering
 
-    def _raise(self, alarm: _Alarm, now_us: int) -> None:
+    def _raise(self, alarm: _Alarm, now_us: Time) -> None:
         alarm.active, alarm.raised_at = True, now_us
         alarm.severity = self._dice.choice(SEVERITIES)
 

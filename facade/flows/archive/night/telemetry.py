@@ -14,6 +14,7 @@ import numpy as np
 from facade import sketch
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
 from facade.bus.port import Record
+from facade.clock import Time
 from facade.codec.decode import BatchDecoder
 from facade.flows.archive.night.span import Night
 from facade.icd.model import Icd
@@ -70,7 +71,7 @@ class RackFigures:
     _frames: list[Frame] = field(default_factory=list)
     """Sums over the nodes; the window is the number of the slot."""
 
-    def add(self, rows: Frame, slot_of: Callable[[int], int]) -> None:
+    def add(self, rows: Frame, slot_of: Callable[[Time], int]) -> None:
         """Count the rows of a summary; `slot_of` returns the slot of a window."""
         self.nodes.update(distinct(rows.group))
         heads = (rows.group.tolist(), rows.epoch.tolist(), rows.count.tolist(), rows.runs.as_lists(len(rows)))
@@ -80,7 +81,7 @@ class RackFigures:
         if not len(rows):
             return
         # A summary has few windows, and most have one.
-        slots, nothing = {window: slot_of(window) for window in distinct(rows.window)}, np.zeros_like(rows.group)
+        slots, nothing = {window: slot_of(Time(window)) for window in distinct(rows.window)}, np.zeros_like(rows.group)
         window = np.array([slots[window] for window in rows.window.tolist()])
         fields = {name: _summed(rows.fields.get(name), nothing) for name in _PACKETS}
         fields[_LATENCY] = _latency(rows.fields.get(_LATENCY, FieldArrays()), nothing)
