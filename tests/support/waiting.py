@@ -7,6 +7,8 @@ from typing import TypeVar
 Found = TypeVar("Found")
 HANG = 240.0
 """After so long nothing will come any more, on a machine of any speed [s]."""
+LONGEST_PAUSE = 0.5
+"""Between two looks [s], also if each takes longer, as where a server does not answer."""
 
 
 def until(condition: Callable[[], Found], what: str, *, every: float = 0.05) -> Found:
@@ -23,7 +25,7 @@ def until(condition: Callable[[], Found], what: str, *, every: float = 0.05) -> 
         end = time.monotonic()
         if end > deadline:
             raise AssertionError(f"not within {HANG:g} s: {what}; last seen: {found!r}")
-        time.sleep(max(every, end - begin))
+        time.sleep(max(every, min(end - begin, LONGEST_PAUSE)))
         begin = time.monotonic()
 
 
