@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from facade.icd.topic_model import Figure, IcdTable, Limits, Role, Topic
-from facade.severities import Severity
+from facade.messages import AlertSeverity
 
 Rule = Literal[
     "count",
@@ -192,7 +192,7 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     response: str
     """Action of the operator."""
     priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
-    severity: Severity | None = None
+    severity: AlertSeverity | None = None
     """Severity of an alert that the facade raises, unless its source gives another; None: each source gives it."""
     causes: tuple[str, ...] = ()
     """Possible causes, the most likely one first."""
