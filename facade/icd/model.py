@@ -24,7 +24,7 @@ from facade.icd.topic_model import (
     Topic,
     UpperCamelCase,
 )
-from facade.severities import Severity
+from facade.messages import AlertSeverity
 
 Rule = Literal[
     "count",
@@ -207,7 +207,7 @@ class Condition(IcdTable, frozen=True, kw_only=True):
     response: Sentence
     """Action of the operator."""
     priority: Literal["LOW", "MEDIUM", "HIGH", "HIGHEST"]
-    severity: Severity | None = None
+    severity: AlertSeverity | None = None
     """Severity of an alert that the facade raises, unless its source gives another; None: each source gives it."""
     causes: tuple[Sentence, ...] = ()
     """Possible causes, the most likely one first."""
