@@ -66,6 +66,8 @@ _WHOLE = ("page-overview.png", "page-alarm.png")
 """Pictures of a whole page, as long as it is."""
 _SETTLED = 60.0
 """Time in which the page gets its values, and trends and waterfalls some points [s]."""
+_LONGEST = 600.0
+"""Longest time in which a page opens or is drawn: there are fifteen, and the machine may be busy [s]."""
 _COLOURS = 256
 """Of the picture of a page, which has few: it is stored in half the bytes."""
 _LOSSY = ("5:0.02", "9:0.004")
@@ -93,6 +95,7 @@ def picture_of(printed: str, command: str) -> str:
 
 def take(environment: Mapping[str, str], images: Path = IMAGES, only: Collection[str] = ()) -> None:
     """Take all pictures of a deployment that runs, or some of its pages."""
+    raise_overrun(environment)
     if only:
         take_pages(environment, images, only)
         return
@@ -131,7 +134,6 @@ def take_pages(environment: Mapping[str, str], images: Path, only: Collection[st
     with ExitStack() as stack:
         stack.enter_context(_shipping(environment))
         stack.enter_context(_running(environment, "simulate", "quality", "--rate", "4"))
-        raise_overrun(environment)
         stack.enter_context(_running(environment, *flags))
         printed = stack.enter_context(_running({**environment, **tokens}, *web))
         address = next(found[0] for line in printed if (found := re.search(r"http://[^\s/]+", line)))
@@ -141,6 +143,7 @@ def take_pages(environment: Mapping[str, str], images: Path, only: Collection[st
             pages = {name: browser.new_page(viewport={"width": 1280, "height": 860}) for name in PAGES}
             pages = {name: page for name, page in pages.items() if not only or name in only}
             for name, page in pages.items():
+                page.set_default_timeout(_LONGEST * 1000)
                 page.goto(f"{address}/{PAGES[name]}")
             time.sleep(_SETTLED)
             for name, page in pages.items():
