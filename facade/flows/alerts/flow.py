@@ -33,6 +33,7 @@ from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
 from facade.recent import Bounded
+from facade.runtime.demand import RateMeter
 from facade.runtime.flow import DeviceReading, Flow
 
 _log = logging.getLogger(__name__)
@@ -121,9 +122,8 @@ class AlertLog:
 
 CHATTER, CHATTER_US = 3, 60_000_000
 FLOOD, FLOOD_US = 10, 600_000_000
-_RATE_US = 10_000_000
-"""Period of the mean rate [us]."""
-_BUCKET_US = 1_000_000
+_RATE_OVER = 10
+"""Period of the mean rate [s]."""
 _MOST_NEW = 100_000
 
 
@@ -134,16 +134,7 @@ class Statistics:
         self._occurrences: dict[AlarmKey, deque[int]] = {}
         self._newest: deque[int] = deque(maxlen=_MOST_NEW)
         """Times of annunciations."""
-        self._alerts: deque[list[int]] = deque()
-        """Number of alerts by second."""
-
-    def alert(self, at_us: int) -> None:
-        """Count an alert."""
-        second = at_us // _BUCKET_US
-        if self._alerts and self._alerts[-1][0] >= second:
-            self._alerts[-1][1] += 1
-        else:
-            self._alerts.append([second, 1])
+        self.alerts = RateMeter(_RATE_OVER)
 
     def occurrence(self, key: AlarmKey, at_us: int) -> None:
         """Count a new occurrence of an alarm."""
@@ -152,13 +143,6 @@ class Statistics:
     def annunciation(self, at_us: int) -> None:
         """Count an annunciation of an alarm."""
         self._newest.append(at_us)
-
-    def rate(self, now_us: int) -> float:
-        """Return the alerts per second over the last ten seconds [1/s]."""
-        oldest = (now_us - _RATE_US) // _BUCKET_US
-        while self._alerts and self._alerts[0][0] <= oldest:
-            self._alerts.popleft()
-        return sum(count for _, count in self._alerts) / (_RATE_US / 1e6)
 
     def chattering(self, now_us: int) -> list[AlarmKey]:
         """Return the alarms that occurred three times or more in the last minute."""
@@ -276,7 +260,7 @@ class AlertsFlow(Flow):
             # Its effect is in the recalled states; a second judgement could have another result.
             if isinstance(message, Action) and sequence in self._refusals:
                 return Suppressed("refused")
-            self.statistics.alert(record.timestamp_us)
+            self.statistics.alerts.add(record.timestamp_us, 1)
         elif isinstance(message, Alert):
             outcome = self._apply(message, sequence, record)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
@@ -428,7 +412,7 @@ class AlertsFlow(Flow):
     def _apply(self, alert: Alert, sequence: int, record: Record) -> Outcome:
         redriven = _is_redriven(record)
         why = self.ledger.apply(alert, sequence, record.timestamp_us, redriven=redriven)
-        self.statistics.alert(record.timestamp_us)
+        self.statistics.alerts.add(record.timestamp_us, 1)
         self.alerts += 1
         if not redriven:
             self._follow(alert)
