@@ -49,13 +49,14 @@ def unjoined(results: Iterable[Record]) -> Iterator[str]:
         one = json.loads(record.value or b"{}")
         if one.get("offset_to", -1) < 0:
             continue  # a watermark, a mark, or an account without a partition
-        first, after, stream = one["offset_from"], one["offset_to"], one.get("stream", record.topic)
+        # Messages leave out what has its default value.
+        first, after, stream = one.get("offset_from", 0), one["offset_to"], one.get("stream", record.topic)
         place = record.topic, stream, one["partition"], record.key
         where = f"{record.topic}, partition {record.partition}, offset {record.offset}: {stream}/{one['partition']}"
         taken = counted.setdefault(place, CountedOffsets())
-        if found := taken.take(one["log"], first, after, one.get("part", 0), counts=after > first):
+        if found := taken.take(one.get("log", ""), first, after, one.get("part", 0), counts=after > first):
             yield f"{where}: offsets {first} to {after - 1}: {found}"
-        if "consumed" in one and not one["batches"] and one["consumed"] != after - first:
+        if "consumed" in one and not one.get("batches") and one["consumed"] != after - first:
             yield f"{where}: offsets {first} to {after - 1} have {one['consumed']} records"
 
 

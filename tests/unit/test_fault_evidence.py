@@ -14,7 +14,7 @@ def entry(first: int, after: int, **more: Any) -> dict[str, Any]:
 
 
 def account(first: int, after: int, consumed: int) -> dict[str, Any]:
-    return entry(first, after, consumed=consumed, batches=0)
+    return entry(first, after, consumed=consumed)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,7 @@ def account(first: int, after: int, consumed: int) -> dict[str, Any]:
         ([account(0, 10, 10), account(12, 20, 8)], ["offsets 10 to 11 were not taken"]),
         ([account(0, 10, 10), account(8, 12, 4)], ["expected offset 10 or later"]),
         ([account(0, 10, 10), account(10, 20, 7)], ["have 7 records"]),
+        ([entry(0, 10, consumed=400, batches=10)], []),
         ([entry(0, 10, part=0), entry(0, 10, part=1), entry(10, 20, part=0)], []),
         ([entry(0, 10, part=0), entry(13, 20, part=0)], ["offsets 10 to 12 were not taken"]),
         ([{"stream": "ingest.heaps", "partition": 1, "read_to": 7}, account(-1, -1, 0)], []),
