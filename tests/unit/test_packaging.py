@@ -80,6 +80,8 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     sources = {file.relative_to(ROOT).as_posix() for file in SOURCES}
     assert {name for name in there if name.endswith(".py")} == {one for one in sources if not PROOFS.match(one)}
     assert any(name.startswith("proving/demo/") for name in there)
+    templates = (file for kind in ("html", "j2", "sql") for file in (ROOT / "facade").rglob(f"*.{kind}"))
+    assert {file.relative_to(ROOT).as_posix() for file in templates} <= there.keys()
     rest = {name.split("/")[0] for name in there} - PACKAGES
     assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
 

@@ -1,32 +1,5 @@
--- The figures of a night. Each table has what the report uses of the records of a topic: n is their order, at_us Kafka's
--- time [Unix us]; a tombstone has a key and no values. Views whose columns have headings are tables of the page.
-
-CREATE TABLE night (begin_us BIGINT, end_us BIGINT, slot_us BIGINT, silent_us BIGINT);
-CREATE MACRO begin_us() AS (SELECT begin_us FROM night);
-CREATE MACRO end_us() AS (SELECT end_us FROM night);
-CREATE MACRO slot_us() AS (SELECT slot_us FROM night);
-CREATE MACRO moment(at_us) AS strftime(make_timestamp(at_us), '%Y-%m-%d %H:%M:%S.%g UTC');
-CREATE MACRO slot_text(at_us) AS strftime(make_timestamp(at_us), '%Y-%m-%d %H:%M UTC');
-CREATE MACRO slot_of(at_us) AS (least(greatest(at_us, begin_us()), end_us() - 1) - begin_us()) // slot_us();
-
-CREATE TABLE dead_letters (
-    n BIGINT, at_us BIGINT, topic VARCHAR, reason VARCHAR, records BIGINT, example VARCHAR, writer VARCHAR, is_mark BOOLEAN);
-CREATE TABLE alert_state (
-    n BIGINT, at_us BIGINT, key VARCHAR, condition VARCHAR, source VARCHAR, state VARCHAR, raised BIGINT, occurrence BIGINT,
-    annunciated BOOLEAN, shelved_until BIGINT, out_of_service BOOLEAN, raised_at BIGINT, changed_at BIGINT);
-CREATE TABLE commands (
-    n BIGINT, at_us BIGINT, id VARCHAR, device VARCHAR, command VARCHAR, issued BIGINT, client VARCHAR, origin VARCHAR,
-    parent VARCHAR);
-CREATE TABLE command_acks (n BIGINT, at_us BIGINT, id VARCHAR, status VARCHAR, time BIGINT, text VARCHAR);
-CREATE TABLE command_refusals (
-    n BIGINT, at_us BIGINT, device VARCHAR, command VARCHAR, reason VARCHAR, text VARCHAR, time BIGINT, client VARCHAR,
-    origin VARCHAR);
-CREATE TABLE tables (
-    n BIGINT, at_us BIGINT, key VARCHAR, "table" VARCHAR, product VARCHAR, kind VARCHAR, state VARCHAR, size BIGINT,
-    sent_at BIGINT, time BIGINT, reason VARCHAR);
-CREATE TABLE quality (n BIGINT, at_us BIGINT, subarray BIGINT, metric VARCHAR, unit VARCHAR);
-CREATE TABLE heartbeats (
-    n BIGINT, at_us BIGINT, component VARCHAR, role VARCHAR, incarnation VARCHAR, stopping BOOLEAN);
+-- The figures of a night, from the tables in tables.sql when all records are there. Views with headings as columns are
+-- tables of the page.
 
 -- Dead letters
 
@@ -38,10 +11,10 @@ FROM dead_letters WHERE NOT is_mark GROUP BY reason, topic ORDER BY sum(records)
 
 -- Alarms, by EEMUA 191 and ISA-18.2 (IEC 62682). An alarm is a condition and its source. It is annunciated when it is
 -- raised, and again when its severity rises or it needs another acknowledgement: the record of a state counts the
--- occurrences, so transitions that were merged into one record count all the same. An alarm that was suppressed by design
--- is annunciated when its cause ends first. States of the days before the night show the alarms that stand at its begin.
+-- occurrences, so transitions that were merged into one record count all the same. An alarm that was suppressed by
+-- design is annunciated when its cause ends first. States of the days before show the alarms that stand at the begin.
 
-CREATE VIEW alarm_steps AS
+CREATE TABLE alarm_steps AS
 WITH states AS (
     SELECT n, at_us, coalesce(condition || '@' || source, key) AS alarm, condition, source,
         coalesce(raised, 0) AS raised, coalesce(occurrence, 0) AS occurrence, annunciated,
@@ -66,7 +39,7 @@ SELECT *, CASE
     END AS times
 FROM steps;
 
-CREATE VIEW annunciations AS
+CREATE TABLE annunciations AS
 SELECT n, alarm, condition, source, greatest(times, 1) AS times,
     least(greatest(changed_us, begin_us()), end_us() - 1) AS annunciated_us
 FROM alarm_steps
@@ -75,7 +48,8 @@ WHERE at_us >= begin_us() AND times <= 100000
 
 CREATE VIEW alarm_periods AS  -- 10 minutes each
 WITH counts AS (
-    SELECT (annunciated_us - begin_us()) // 600_000_000 AS period, sum(times) AS alarms FROM annunciations GROUP BY period
+    SELECT (annunciated_us - begin_us()) // 600_000_000 AS period, sum(times) AS alarms
+    FROM annunciations GROUP BY period
 ), periods AS (SELECT unnest(range((end_us() - begin_us() - 1) // 600_000_000 + 1)) AS period)
 SELECT period, begin_us() + period * 600_000_000 AS from_us, coalesce(alarms, 0) AS alarms
 FROM periods LEFT JOIN counts USING (period);
@@ -103,7 +77,8 @@ SELECT condition AS "Condition", source AS "Source", max(of_minute) AS "Most in 
 
 CREATE VIEW stale AS
 WITH changes AS (SELECT * FROM alarm_steps WHERE is_active <> was_active), times AS (
-    SELECT *, coalesce(lead(if(condition IS NULL, at_us, changed_us)) OVER (PARTITION BY alarm ORDER BY n), end_us()) AS until_us
+    SELECT *, lead(if(condition IS NULL, at_us, changed_us)) OVER (PARTITION BY alarm ORDER BY n) AS next_us,
+        coalesce(next_us, end_us()) AS until_us
     FROM changes
 )
 SELECT condition AS "Condition", source AS "Source", moment(since_us) AS "Active since",
@@ -114,8 +89,10 @@ QUALIFY row_number() OVER (PARTITION BY alarm ORDER BY n DESC) = 1 ORDER BY sinc
 CREATE VIEW alarm_totals AS
 SELECT coalesce(sum(alarms), 0) AS annunciated, coalesce(max(alarms), 0) AS most,
     coalesce(sum(alarms), 0) * 600e6 / (end_us() - begin_us()) AS average,
-    coalesce(sum(least(600_000_000, end_us() - from_us)) FILTER (alarms > 10), 0) / (end_us() - begin_us()) AS flood_fraction,
-    (SELECT coalesce(sum(times), 0) FROM alarm_steps WHERE times <= 100000 AND at_us >= begin_us() AND is_hidden) AS covered,
+    coalesce(sum(least(600_000_000, end_us() - from_us)) FILTER (alarms > 10), 0) / (end_us() - begin_us())
+        AS flood_fraction,
+    (SELECT coalesce(sum(times), 0) FROM alarm_steps WHERE times <= 100000 AND at_us >= begin_us() AND is_hidden)
+        AS covered,
     (SELECT count(*) FROM alarm_steps WHERE times > 100000) AS refused
 FROM alarm_periods;
 
@@ -135,20 +112,20 @@ SELECT figure[1] AS "Figure", figure[2] AS "This time", figure[3] AS "Recommende
 -- Commands: the first final acknowledgement is the outcome. The time of an order is its append time, as its id and its
 -- issue time follow from its parent, so that it can be written again.
 
-CREATE VIEW command_lines AS
+CREATE TABLE command_lines AS
 WITH given AS (
-    SELECT id, if(parent = '', issued, at_us) AS given_us, command, device,
+    SELECT n, id, if(parent = '', issued, at_us) AS given_us, command, device,
         CASE WHEN parent <> '' THEN 'order of ' || parent WHEN client <> '' THEN client ELSE origin END AS caller
-    FROM commands WHERE id IS NOT NULL QUALIFY row_number() OVER (PARTITION BY id ORDER BY n) = 1
+    FROM commands QUALIFY row_number() OVER (PARTITION BY id ORDER BY n) = 1
 ), outcomes AS (
     SELECT id, status, time, text FROM command_acks WHERE status NOT IN ('ACCEPTED', 'IN_PROGRESS')
     QUALIFY row_number() OVER (PARTITION BY id ORDER BY n) = 1
 )
-SELECT given_us, command, device, caller, coalesce(status, 'OPEN') AS outcome, (time - given_us) / 1e6 AS seconds,
+SELECT n, given_us, command, device, caller, coalesce(status, 'OPEN') AS outcome, (time - given_us) / 1e6 AS seconds,
     coalesce(text, '') AS text
 FROM given LEFT JOIN outcomes USING (id)
-UNION ALL SELECT time, command, device, if(client = '', origin, client), 'REFUSED', 0, reason || ': ' || text
-FROM command_refusals WHERE device IS NOT NULL;
+UNION ALL SELECT n, time, command, device, if(client = '', origin, client), 'REFUSED', 0, reason || ': ' || text
+FROM command_refusals;
 
 CREATE VIEW commands_by_outcome AS
 SELECT command AS "Command", outcome AS "Outcome", count(*) AS "Commands",
@@ -158,7 +135,7 @@ FROM command_lines GROUP BY command, outcome ORDER BY command, outcome;
 CREATE VIEW command_rows AS
 SELECT moment(given_us) AS "Given at", command AS "Command", device AS "Device", caller AS "By", outcome AS "Outcome",
     coalesce(number(seconds), '') AS "Time [s]", text AS "Text"
-FROM command_lines ORDER BY given_us;
+FROM command_lines ORDER BY given_us, outcome = 'REFUSED', n;
 
 -- Tables and quality
 
@@ -176,12 +153,14 @@ WITH reports AS (
         arg_max(coalesce(reason, ''), n) FILTER (state = 'FAILED') AS why
     FROM ends GROUP BY product
 ), known AS (
-    SELECT product, arg_min(kind, n) AS kind, count(*) FILTER (is_last AND state NOT IN ('COMPLETE', 'FAILED')) AS under_way
+    SELECT product, arg_min(kind, n) AS kind,
+        count(*) FILTER (is_last AND state NOT IN ('COMPLETE', 'FAILED')) AS under_way
     FROM (SELECT *, row_number() OVER (PARTITION BY product, "table" ORDER BY n DESC) = 1 AS is_last FROM reports)
     GROUP BY product HAVING count(state) > 0
 )
-SELECT product AS "Product", kind AS "Kind", coalesce(complete, 0) AS "Complete", coalesce(size, 0) / 1e6 AS "Size [MB]",
-    greatest(coalesce(slowest_us, 0), 0) / 1e6 AS "Longest time [s]", coalesce(failed, 0) AS "Failed",
+SELECT product AS "Product", kind AS "Kind", coalesce(complete, 0) AS "Complete",
+    coalesce(size, 0) / 1e6 AS "Size [MB]", greatest(coalesce(slowest_us, 0), 0) / 1e6 AS "Longest time [s]",
+    coalesce(failed, 0) AS "Failed",
     under_way AS "Not ended", coalesce(why, '') AS "Last failure"
 FROM known LEFT JOIN ended USING (product) ORDER BY product;
 
@@ -191,11 +170,11 @@ SELECT metric AS "Metric", subarray AS "Subarray", arg_min(unit, n) AS "Unit", c
 FROM (SELECT *, at_us - lag(at_us) OVER (PARTITION BY subarray, metric ORDER BY n) AS gap_us FROM quality)
 GROUP BY subarray, metric ORDER BY subarray, metric;
 
--- Workers, device servers and controllers. Each start of a component has another incarnation. An orderly end has a final
--- heartbeat; without it the process was killed, or its host was lost. While no component writes any heartbeat, the bus was
--- away, or the archive was not written: the state of all components is unknown.
+-- Workers, device servers and controllers. Each start of a component has another incarnation. An orderly end has a
+-- final heartbeat; without it the process was killed, or its host was lost. While no component writes any heartbeat,
+-- the bus was away, or the archive was not written: the state of all components is unknown.
 
-CREATE VIEW signs AS
+CREATE TABLE signs AS
 WITH turns AS (
     SELECT *, min(n) OVER (PARTITION BY component, incarnation) AS birth,
         max(at_us) OVER (ORDER BY n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS heard_us
@@ -206,15 +185,17 @@ SELECT *, birth < max(birth) OVER (PARTITION BY component ORDER BY n) AS is_form
     coalesce(max(if(is_back, at_us, 0)) OVER (ORDER BY n), 0) AS back_us
 FROM turns;
 
-CREATE VIEW beats AS  -- a replaced process that ends changes nothing
+CREATE TABLE beats AS  -- those that may tell something; a replaced process that ends changes nothing
 SELECT *, lag(at_us) OVER each AS before_us, row_number() OVER each = 1 AS is_first,
-    last_value(if(is_former, NULL, stopping) IGNORE NULLS) OVER (each ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS was_stopped,
+    last_value(if(is_former, NULL, stopping) IGNORE NULLS)
+        OVER (each ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS was_stopped,
     last_value(if(is_former, NULL, stopping) IGNORE NULLS) OVER each AS is_stopped,
     row_number() OVER (PARTITION BY component ORDER BY n DESC) = 1 AS is_last
 FROM signs WHERE NOT (is_former AND stopping)
-WINDOW each AS (PARTITION BY component ORDER BY n);
+WINDOW each AS (PARTITION BY component ORDER BY n)
+QUALIFY is_first OR is_last OR is_former OR n = birth OR at_us - before_us > silent_us;
 
-CREATE VIEW events AS
+CREATE TABLE events AS
 WITH limits AS (SELECT min(at_us) AS first_us, max(at_us) AS last_us, any_value(silent_us) AS silent_us FROM signs)
 SELECT heard_us AS at_us, 'all components' AS component, '' AS kind, (at_us - heard_us) / 1e6 AS away, format(
     'no sign of life of any component for {:.1f} s: the bus was away, or the archive was not written', away) AS text
@@ -224,21 +205,25 @@ FROM beats, limits WHERE is_first AND at_us - first_us > limits.silent_us
 UNION ALL SELECT at_us, component, '', 0, 'two processes give signs of life under this name'
 FROM beats WHERE is_former QUALIFY row_number() OVER (PARTITION BY component ORDER BY n) = 1
 UNION ALL SELECT at_us, component, if(was_stopped, 'restart', 'unsaid'), (at_us - before_us) / 1e6 AS away, format(
-    'restarted {} an orderly end{}; away for {:.1f} s', if(was_stopped, 'after', 'without'), if(was_stopped, '', ' before'), away)
+    'restarted {}; away for {:.1f} s',
+    if(was_stopped, 'after an orderly end', 'without an orderly end before'), away)
 FROM beats WHERE n = birth AND NOT is_first
 UNION ALL SELECT before_us, component, 'silence', (at_us - before_us) / 1e6 AS away, format(
     'silent for {:.1f} s; the same process went on', away)
 FROM beats, limits WHERE n <> birth AND NOT is_former AND at_us - greatest(before_us, back_us) > limits.silent_us
-UNION ALL SELECT at_us, component, '', 0, 'ended in order, and was not started again' FROM beats WHERE is_last AND is_stopped
+UNION ALL SELECT at_us, component, '', 0, 'ended in order, and was not started again'
+FROM beats WHERE is_last AND is_stopped
 UNION ALL SELECT at_us, component, 'silence', (last_us - at_us) / 1e6, 'silent from then until the end'
 FROM beats, limits WHERE is_last AND NOT is_stopped AND last_us - at_us > limits.silent_us;
 
 CREATE VIEW interruptions AS
-SELECT moment(at_us) AS "At", component AS "Component", text AS "Interruption" FROM events ORDER BY at_us, component, text;
+SELECT moment(at_us) AS "At", component AS "Component", text AS "Interruption"
+FROM events ORDER BY at_us, component, text;
 
 CREATE VIEW components AS
-WITH names AS (SELECT component, arg_min(role, n) AS role FROM heartbeats WHERE component IS NOT NULL GROUP BY component)
+WITH names AS (SELECT component, arg_min(role, n) AS role FROM heartbeats GROUP BY component)
 SELECT component AS "Component", role AS "Role", count(*) FILTER (kind IN ('restart', 'unsaid')) AS "Restarts",
-    count(*) FILTER (kind = 'unsaid') AS "Without an orderly end before", count(*) FILTER (kind = 'silence') AS "Silences",
+    count(*) FILTER (kind = 'unsaid') AS "Without an orderly end before",
+    count(*) FILTER (kind = 'silence') AS "Silences",
     round(coalesce(sum(away) FILTER (kind <> ''), 0), 1) AS "Away or silent [s]"
 FROM names LEFT JOIN events USING (component) GROUP BY component, role ORDER BY role, component;

@@ -3,10 +3,11 @@
 Theory of operation
 -------------------
 Every record is checked by the schema of its topic, as by any reader. What the report uses of it becomes a row of a
-table in memory, or in a temporary file if there are many. ``figures.sql`` defines these tables, and the figures as
-views of them. Heaps are never read: the summaries of the aggregate workers have their counts, sums, sketches of latency
-and sequence numbers, and are merged by rack and slot of the night (`facade.flows.archive.night.telemetry`). The
-accounts of the workers have the outcomes of the records that they consumed.
+table in memory, or in a temporary file if there are many. ``tables.sql`` defines these tables, and ``figures.sql`` the
+figures, as views of them. Heaps are never read: the summaries of the aggregate workers have their counts, sums,
+sketches of latency and sequence numbers, and are merged by rack and slot of the night
+(`facade.flows.archive.night.telemetry`). The accounts of the workers have the outcomes of the records that they
+consumed.
 
 The night is [begin, end) by Kafka's time of each record, which for almost all topics is the broker's clock. Only the
 states of alarms are also read from the days before, as the state of a standing alarm may have been written long ago.
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
 
 import duckdb
@@ -135,31 +137,39 @@ class _Rows:
     def __init__(self, database: duckdb.DuckDBPyConnection, topic: str) -> None:
         self._database, self._table = database, topic.replace("-", "_")
         self._decode = _DECODERS[topic]
-        _, _, *self._columns = database.table(self._table).columns
-        self._has_key = self._columns[0] == "key"
-        self._fields = attrgetter(*self._columns[self._has_key :])
-        self._rows: list[tuple[Any, ...]] = []
-        self._taken = 0
+        _, _, *fields = database.table(self._table).columns
+        self._has_key = fields[0] == "key"
+        self._fields = fields[self._has_key :]
+        self._nothing = SimpleNamespace(**dict.fromkeys(self._fields))
+        self._records: list[Record] = []
+        self._messages: list[Any] = []
+        self._before = 0
+        """Rows in the table."""
 
     def take(self, record: Record) -> Outcome:
         found = self._decode(record)
         if isinstance(found, RecordRejected) or (found is TOMBSTONE and not self._has_key):
             return found
-        fields = (None,) * (len(self._columns) - 1) if found is TOMBSTONE else self._fields(found)
-        key = ((record.key or b"").decode(errors="replace"),) if self._has_key else ()
-        self._taken += 1
-        self._rows.append((self._taken, record.timestamp_us, *key, *fields))
-        if len(self._rows) >= _AT_ONCE:
+        self._records.append(record)
+        self._messages.append(self._nothing if found is TOMBSTONE else found)
+        if len(self._records) >= _AT_ONCE:
             self.end()
         return USED
 
     def end(self) -> None:
-        if self._rows:
-            columns = zip(("n", "at_us", *self._columns), zip(*self._rows, strict=True), strict=True)
-            self._database.from_arrow(pa.table({name: pa.array(values) for name, values in columns})).insert_into(
-                self._table
-            )
-            self._rows.clear()
+        if not self._records:
+            return
+        columns: dict[str, Any] = {
+            "n": range(self._before, self._before + len(self._records)),
+            "at_us": [one.timestamp_us for one in self._records],
+        }
+        if self._has_key:
+            columns["key"] = [(one.key or b"").decode(errors="replace") for one in self._records]
+        columns |= {name: [*map(attrgetter(name), self._messages)] for name in self._fields}
+        rows = pa.table({name: pa.array(values) for name, values in columns.items()})
+        self._database.from_arrow(rows).insert_into(self._table)
+        self._before += len(rows)
+        self._records, self._messages = [], []
 
 
 class NightReport:
@@ -175,10 +185,18 @@ class NightReport:
         self._database.create_function("number", number)
         self._database.create_function("percent", percent)
         self._database.create_function("length_text", length)
-        self._database.execute(files(__package__).joinpath("figures.sql").read_text())
+        self._execute("tables.sql")
         times = [night.begin_us, night.end_us, night.slot_us, SILENT]
         self._database.execute("INSERT INTO night VALUES (?, ?, ?, ?)", times)
         self.topics: dict[str, TopicLine] = {}
+
+    def _execute(self, file: str) -> None:
+        self._database.execute(files(__package__).joinpath(file).read_text())
+
+    def end(self) -> None:
+        """Work out the figures, after all topics were read."""
+        self.telemetry.end()
+        self._execute("figures.sql")
 
     @property
     def streams(self) -> dict[str, StreamTotals]:
@@ -239,5 +257,5 @@ def read_night(
             f"expected a time of the archive, whose files begin from hour {hours[0]} to {hours[-1]} (UTC),"
             f" got {asked}, of which it has no records"
         )
-    report.telemetry.end()
+    report.end()
     return report
