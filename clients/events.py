@@ -19,6 +19,7 @@ import tango
 from facade.clock import Clock, as_seconds
 from facade.errors import ConfigError, InfraError
 from facade.reading import Quality
+from facade.runtime.steps import run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,9 +284,7 @@ class EventPulse:
 
     def _run(self, asked: "_Asked") -> None:
         with tango.EnsureOmniThread():
-            while not self._stop.is_set():
-                asked.step()
-                self._stop.wait(_PULSE)
+            run_steps(asked.step, self._stop, "asking a server for its pulse", each=_PULSE)
 
 
 class _Asked:

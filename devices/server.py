@@ -39,6 +39,7 @@ from facade.runtime.heartbeats import Pulse
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
 from facade.runtime.replay import ReplayClock
+from facade.runtime.steps import run_steps
 from facade.runtime.stopping import end_process
 
 os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # child processes may trace
@@ -281,11 +282,7 @@ class LogLevels:
 
     def run(self, stop: threading.Event) -> None:
         """Follow the levels until `stop` is set."""
-        while not stop.wait(_LOOK):
-            try:
-                self.step()
-            except Exception:  # a device may be deleted at any moment; the next check may succeed
-                _log.exception("log level cannot be looked at")
+        run_steps(self.step, stop, "looking at the log levels", each=_LOOK)
 
 
 def _loggers() -> Iterator[TangoLogger]:

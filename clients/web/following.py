@@ -12,6 +12,7 @@ from clients.events import EventPulse, EventRecorder, find_servers
 from facade.clock import Clock, as_time, utc_seconds
 from facade.errors import FacadeError
 from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.runtime.steps import run_steps
 
 MOST_DEVICES: Final = 64
 """Most devices of a numbered class that are followed completely; the one with the oldest request goes."""
@@ -79,9 +80,7 @@ class Following:
 
     def _run(self) -> None:
         with tango.EnsureOmniThread():
-            while not self._stop.is_set():
-                self.step()
-                self._stop.wait(0.05)
+            run_steps(self.step, self._stop, "following", each=0.05)
             self.recorder.close()
             if self._pulse:
                 self._pulse.close()

@@ -13,6 +13,7 @@ from facade.bus.port import QueueingWriter, Record
 from facade.bus.signatures import Signatures, signed_topics
 from facade.clock import Clock, Time
 from facade.config import Settings
+from facade.errors import ConfigError
 from facade.icd.model import Attribute, Icd, instance_role
 from facade.icd.topic_model import Limits
 from facade.instances import number_of
@@ -118,6 +119,15 @@ class Server:
     def version(self) -> str:
         """Return the version of this release."""
         return self.versions.get("versionId", "")
+
+    def only_device(self, name: str) -> str:
+        """Return the device of a class of which an instance has one."""
+        device, *more = self.devices[name]
+        if more:
+            raise ConfigError(
+                f"devices of {name} in instance {self.instance}: expected one, got {', '.join((device, *more))}"
+            )
+        return device
 
     def devices_with_commands(self) -> list[str]:
         """Return the devices whose class has commands."""
@@ -260,12 +270,10 @@ class Server:
     def _has_devices_of(self, manifest: Manifest) -> bool:
         if manifest.for_commands and self.devices_with_commands():
             return True
-        if manifest.for_sources and self._has_sources():
+        attributes = (one for name in self.devices for one in self.icd.classes[name].attributes)
+        if manifest.for_sources and any(one.source is not None for one in attributes):
             return True
         return any(self.devices.get(name) for name in manifest.device_classes)
-
-    def _has_sources(self) -> bool:
-        return any(one.source is not None for name in self.devices for one in self.icd.classes[name].attributes)
 
 
 def isolation() -> dict[str, Isolation]:

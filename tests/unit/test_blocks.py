@@ -109,27 +109,6 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"state": "CANCELLED"}, "schema"),
-        ({"pb_id": "pb-a-2"}, "key"),
-        ({"pb_id": "pb-a-1\n"}, "schema"),
-        ({"resources": {"nodes": "four"}}, "schema"),
-    ],
-    ids=str,
-)
-def test_a_bad_record_is_set_aside_once_and_hides_none(bench: Bench, changes: dict[str, Any], reason: str) -> None:
-    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-1", value=json.dumps({**GOOD, **changes}).encode()))
-    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-1", value=json.dumps(GOOD).encode()))
-    bench.cycle()
-    (letter,) = bench.broker.read("dead-letters")
-    assert dict(letter.headers)["dl.reason"] == reason.encode()
-    assert bench.counts()["RUNNING"] == 1
-    for server, _ in bench.servers:
-        assert server.event_loop.accounts[BLOCKS].balance == 0
-
-
 def test_a_source_refuses_what_nobody_could_read(bench: Bench) -> None:
     with pytest.raises(ValueError, match=r"processing block 'pb-test-00001': \$\.state"):
         bench.tell(1, "CANCELLED")

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -117,21 +116,6 @@ def test_tango_s_option_wins_over_the_environment(root):
     levels = LogLevels(lambda: [device])
     levels.start(["-v4"])
     levels.step()
-    assert root.level == logging.DEBUG
-
-
-def test_one_look_that_fails_does_not_end_the_looks(root):
-    root.setLevel(logging.INFO)
-    device, looks, stop = Logger(level=600), [], threading.Event()
-
-    def loggers():
-        looks.append(None)
-        if len(looks) == 1:
-            raise RuntimeError("a device that Tango has just deleted")
-        stop.set()
-        return [device]
-
-    LogLevels(loggers).run(stop)
     assert root.level == logging.DEBUG
 
 

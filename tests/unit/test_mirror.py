@@ -40,7 +40,7 @@ from facade.flows.mirror.source import (
     SourceTask,
 )
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, USED, RecordRejected
+from facade.outcome import TOMBSTONE, USED
 from facade.runtime.device_state import StateMessage
 
 DISH, OTHER = "mid-dish/dish-manager/ska001", "mid-dish/dish-manager/ska002"
@@ -446,23 +446,6 @@ def test_what_is_never_mirrored_is_named(name: str, why: str):
     ((refused, said),) = bench.mirror.searches.troubles.items()
     assert (refused, set(bench.mirror.entries)) == (name.lower(), {AZ})
     assert said.startswith(why) or why in said
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "reason"),
-    [
-        (b"one", b"{", "not-json"),
-        (b"one", b'{"schema":"mirror-rule/2"}', "version"),
-        (b"two", rule_record(MirrorRule(rule="one", patterns=[AZ], time=1, origin="t")).value, "key"),
-        (b"one", b'{"schema":"mirror-rule/1","rule":"one","patterns":[],"time":1,"origin":"t"}', "schema"),
-    ],
-)
-def test_a_rule_that_cannot_be_used_is_a_dead_letter_and_changes_nothing(key: bytes, value: bytes, reason: str):
-    bench = Bench(AZ)
-    found = bench.choice.fold(Record(topic=RULES, key=key, value=value), count=True)
-    assert isinstance(found, RecordRejected)
-    assert found.reason == reason
-    assert list(bench.choice.rules) == ["one"]
 
 
 @pytest.mark.parametrize("silence", [0.0, REPEAT + 1], ids=["values", "and a sign of life"])

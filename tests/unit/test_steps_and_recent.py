@@ -5,10 +5,12 @@ import logging
 import math
 import threading
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
+from clients.web.following import Following
 from facade.bus.bounded_writer import MOST_UNDER_WAY, BoundedWriter
 from facade.bus.port import Record
 from facade.clock import SECOND, as_time
@@ -129,3 +131,17 @@ def test_records_without_a_result_are_counted() -> None:
 )
 def test_each_number_has_a_form_in_json(value: Any, wanted: Any) -> None:
     assert json.dumps(json_value(value), allow_nan=False) == json.dumps(wanted)
+
+
+def test_the_page_follows_the_devices_on_after_a_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    following = Following.__new__(Following)
+    looks: list[Any] = [KeyError("a mistake of ours"), None]
+
+    def step() -> None:
+        if found := looks.pop(0):
+            raise found
+
+    for name, part in {"step": step, "_stop": Stop(2), "recorder": MagicMock(), "_pulse": None}.items():
+        monkeypatch.setattr(following, name, part, raising=False)
+    following._run()
+    assert looks == []

@@ -145,30 +145,6 @@ def test_brokers_that_do_not_answer_are_asked_again_after_a_pause(site: Site, ca
     assert site.status == "UNDELIVERED"
 
 
-def test_an_error_in_the_answer_does_not_end_the_thread(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter([RuntimeError("a bug"), {}, {COMMANDS: Extent("", {0: (0, 0)})}])
-
-    def extents(topics: list[str]) -> Any:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    clock = ManualClock(1.0)
-    end = CommandsEnd(extents, lambda topic, now: True, clock)
-    found: list[bool] = []
-
-    class Stop:
-        def wait(self, pause: float) -> bool:
-            clock.sleep(pause)
-            found.append(end.has_read(1 * S))
-            return len(found) > 3
-
-    stop: Any = Stop()
-    end.run(stop)
-    assert found == [False, False, False, True]
-
-
 def test_an_end_counts_from_the_time_of_its_question_and_for_its_own_log() -> None:
     clock, read = ManualClock(100.0), [True]
     answer = Extent("id", {0: (0, 7)})

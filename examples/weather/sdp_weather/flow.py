@@ -1,21 +1,23 @@
 """What SdpWeather shows: the strongest wind of all stations, and an alert when it is too strong."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from facade.bus.port import Record
 from facade.clock import Time, as_duration
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.icd.model import Icd
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed
+from facade.outcome import USED, Outcome
 from facade.reading import Quality, Reading, judge
 from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, Fault, FaultKey, Flow
+from facade.runtime.flow import DeviceReading, Fault, FaultKey
+from facade.runtime.projection import Projection
 
 CLASS, TOPIC = "SdpWeather", "weather"
 
 
-class WeatherFlow(Flow):
+class WeatherFlow(Projection[Any]):
     """The newest report of each station."""
 
     topic = TOPIC
@@ -27,13 +29,15 @@ class WeatherFlow(Flow):
         self._newest: dict[str, tuple[Time, float]] = {}
         """Time and wind [m/s] by station."""
 
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Keep a report."""
-        report = self._decoder.decode_one(record.value)
-        if isinstance(report, Suppressed | RecordRejected):
-            return report
+    def _read(self, record: Record) -> Any:
+        return self._decoder.decode_one(record.value)
+
+    def _take(self, report: Any, record: Record) -> Outcome:
         self._newest[report.station] = (report.time, report.wind_speed)
         return USED
+
+    def _remove(self, key: str) -> None:
+        self._newest.pop(key, None)
 
     def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the strongest wind; in silence it is not to be used."""

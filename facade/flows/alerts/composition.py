@@ -9,7 +9,6 @@ import msgspec
 from facade import alarm_states as states
 from facade.bus.port import BusHealth
 from facade.clock import NEVER, SECOND, Time, as_seconds
-from facade.errors import ConfigError
 from facade.flows.alerts import messages
 from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
 from facade.flows.alerts.given import GivenActions
@@ -160,7 +159,7 @@ class AlertsView:
         flow = self._flow
         return {
             "versionId": self._version,
-            "alertRate": flow.statistics.rate(now),
+            "alertRate": flow.statistics.alerts.rate(now),
             "chatteringAlerts": tuple(sorted(map(name_of, flow.statistics.chattering(now))))[:_MOST],
             "flood": (new := flow.statistics.new(now)) > FLOOD,
             "newAlarms": new,
@@ -175,9 +174,7 @@ class AlertsView:
 
 def compose(server: Server) -> None:
     """Add the alerts to a device server."""
-    device, *more = server.devices[CLASS]
-    if more:
-        raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
+    device = server.only_device(CLASS)
     given = GivenActions(lambda: server.bus.read_all(messages.ACTIONS), server.clock)
     flow = AlertsFlow(server.icd, device, server.settings.rack_size, given)
     server.flows.append(flow)

@@ -33,6 +33,7 @@ from facade.icd.model import Icd
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.reading import Reading
 from facade.recent import Bounded
+from facade.runtime.demand import RateMeter
 from facade.runtime.flow import DeviceReading, Flow
 
 _log = logging.getLogger(__name__)
@@ -133,16 +134,7 @@ class Statistics:
         self._occurrences: dict[AlarmKey, deque[Time]] = {}
         self._newest: deque[Time] = deque(maxlen=_MOST_NEW)
         """Times of annunciations."""
-        self._alerts: deque[list[int]] = deque()
-        """Number of alerts by second."""
-
-    def alert(self, at_us: Time) -> None:
-        """Count an alert."""
-        second = at_us // SECOND
-        if self._alerts and self._alerts[-1][0] >= second:
-            self._alerts[-1][1] += 1
-        else:
-            self._alerts.append([second, 1])
+        self.alerts = RateMeter(_RATE_OVER)
 
     def occurrence(self, key: AlarmKey, at_us: Time) -> None:
         """Count a new occurrence of an alarm."""
@@ -151,13 +143,6 @@ class Statistics:
     def annunciation(self, at_us: Time) -> None:
         """Count an annunciation of an alarm."""
         self._newest.append(at_us)
-
-    def rate(self, now_us: Time) -> float:
-        """Return the alerts per second over the last ten seconds [1/s]."""
-        oldest = now_us // SECOND - _RATE_OVER
-        while self._alerts and self._alerts[0][0] <= oldest:
-            self._alerts.popleft()
-        return sum(count for _, count in self._alerts) / _RATE_OVER
 
     def chattering(self, now_us: Time) -> list[AlarmKey]:
         """Return the alarms that occurred three times or more in the last minute."""
@@ -278,7 +263,7 @@ class AlertsFlow(Flow):
             # Its effect is in the recalled states; a second judgement could have another result.
             if isinstance(message, Action) and sequence in self._refusals:
                 return Suppressed("refused")
-            self.statistics.alert(record.timestamp_us)
+            self.statistics.alerts.add(record.timestamp_us, 1)
         elif isinstance(message, Alert):
             outcome = self._apply(message, sequence, record)
         elif why := self.ledger.act(message, sequence, record.timestamp_us):
@@ -430,7 +415,7 @@ class AlertsFlow(Flow):
     def _apply(self, alert: Alert, sequence: int, record: Record) -> Outcome:
         redriven = _is_redriven(record)
         why = self.ledger.apply(alert, sequence, record.timestamp_us, redriven=redriven)
-        self.statistics.alert(record.timestamp_us)
+        self.statistics.alerts.add(record.timestamp_us, 1)
         self.alerts += 1
         if not redriven:
             self._follow(alert)

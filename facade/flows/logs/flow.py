@@ -13,7 +13,6 @@ import msgspec
 from facade.bus.offsets import CountedOffsets, Gap, Overlap
 from facade.bus.port import Record
 from facade.clock import NEVER, Time, as_seconds, as_time, utc_seconds
-from facade.errors import ConfigError
 from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
@@ -526,9 +525,7 @@ def _line(what: str, names: list[str]) -> list[str]:
 
 def compose(server: Server) -> None:
     """Add logs and metrics to a device server."""
-    device, *more = server.devices[CLASS]
-    if more:
-        raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
+    device = server.only_device(CLASS)
     flow = LogFlow()
     server.flows.append(flow)
     server.views.append(LogsView(device, server, flow))

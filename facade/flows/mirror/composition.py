@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from facade.clock import SECOND, Time
-from facade.errors import ConfigError
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.device import MirroredAttribute
 from facade.flows.mirror.messages import CONNECTED, MirrorWriter, device_of
@@ -15,7 +14,7 @@ from facade.flows.mirror.streaming import forms_of
 from facade.icd.model import Icd
 from facade.instances import pattern_of
 from facade.manifest import load
-from facade.printable import excerpt, printable
+from facade.printable import excerpt, listed, printable
 from facade.reading import Value
 from facade.recent import MeanRate
 from facade.runtime.composition import Server
@@ -73,8 +72,7 @@ class MirrorView(NewestView):
     def _judge(self, now: Time) -> tuple[str, list[str]]:
         lines = [f"Attributes that are mirrored: {len(self._mirror.entries) - len(self._away)}."]
         if self._away:
-            more = f" and {len(self._away) - _MOST_NAMES} more" if len(self._away) > _MOST_NAMES else ""
-            lines.append(f"Disconnected: {', '.join(self._away[:_MOST_NAMES])}{more}.")
+            lines.append(f"Disconnected: {listed(self._away, _MOST_NAMES)}.")
         if self._others:
             names = ", ".join(one.incarnation or "of an older release" for one in self._others)
             lines.append(f"telescope.model is written by another mirror as well: {names}.")
@@ -116,9 +114,7 @@ def _why(entries: list[MirroredAttribute]) -> str:
 def compose(server: Server) -> None:
     """Add the mirror to a device server."""
     forms = forms_of(server.settings)
-    device, *more = server.devices[CLASS]
-    if more:
-        raise ConfigError(f"devices of {CLASS} in instance {server.instance}: expected one, got {device} and {more}")
+    device = server.only_device(CLASS)
     is_own = own_devices(server.icd)
     choice = Choice(is_own)
     server.flows.append(choice)
