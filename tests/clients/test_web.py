@@ -215,7 +215,7 @@ def test_what_is_old_or_not_needed_now_is_said_so(open_page: Open) -> None:
             MASTER: {"State": "ON", "healthState": enums["HealthState"].index("UNKNOWN")},
             BUS: {"State": "ALARM", "connected": connected},
             SUBARRAY: {"State": "ON", "obsState": enums["ObsState"].index(obs_state)},
-            calibration: {"State": "ALARM", "Status": f"Silent since {utc_seconds(now)}."},
+            calibration: {"State": "ALARM", "Status": f"Silent since {utc_seconds(round(now * 1e6))}."},
         }
         values = {name: {key: [one, "VALID", now, ""] for key, one in some.items()} for name, some in says.items()}
         stream_says(page, values)

@@ -283,5 +283,5 @@ def wrongly_said(operator: Operator) -> list[str]:
             or ("ingest.summary lags" in shown and "device server" not in shown)
             or ("ingest.heaps lags" in shown and "workers read it" not in shown)
         ):
-            wrong.append(f"{utc_seconds(time)} {accident}: {text}")
+            wrong.append(f"{utc_seconds(round(time * 1e6))} {accident}: {text}")
     return wrong

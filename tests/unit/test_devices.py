@@ -135,7 +135,7 @@ def what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy):
             expected = to_tango(ICD, entry, readings[entry.name])[0]
             for got in (newest[kind, entry.name.lower()], proxy.read_attribute(entry.name)):
                 assert plain(got.value) == expected
-                assert got.time.totime() == pytest.approx(at, abs=1e-5)
+                assert got.time.totime() == pytest.approx(at / 1e6, abs=1e-5)
         assert newest[kind, "state"].value == tango.DevState.ON
         assert newest[kind, "status"].value == "fine"
 
@@ -160,7 +160,8 @@ def test_what_nobody_has_subscribed_to_is_shown_and_made_no_event(monkeypatch):
         target, made = device(proxy), []
         for kind in ("change", "archive", "alarm"):
             monkeypatch.setattr(target, f"push_{kind}_event", lambda name, *event, kind=kind: made.append((kind, name)))
-        readings = {"heapRate": Reading(1.5, 1.0), "State": Reading("ON", 1.0), "Status": Reading("fine", 1.0)}
+        values = {"heapRate": 1.5, "State": "ON", "Status": "fine"}
+        readings = {name: Reading(value, 1_000_000) for name, value in values.items()}
 
         def push_all():
             for name, reading in readings.items():
@@ -243,11 +244,11 @@ def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(
             proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event: None)
         valid, warning = Quality.VALID, Quality.WARNING
         for value, quality in enumerate((Quality.INVALID, valid, valid, warning, Quality.ALARM, valid, valid)):
-            target.push("heapRate", Reading(float(value), 1.0, quality))
+            target.push("heapRate", Reading(float(value), 1_000_000, quality))
         for state in ("UNKNOWN", "ON", "ON", "ALARM"):
-            target.show("State", Reading(state, 1.0))
-            target.push("State", Reading(state, 1.0))
-            target.push("Status", Reading(state, 1.0))
+            target.show("State", Reading(state, 1_000_000))
+            target.push("State", Reading(state, 1_000_000))
+            target.push("Status", Reading(state, 1_000_000))
         qualities = [entry[1].name for entry in made if entry[0] == "heapRate"]
         assert qualities == ["ATTR_VALID", "ATTR_WARNING", "ATTR_ALARM", "ATTR_VALID"]
         assert [entry for entry in made if entry[0] != "heapRate"] == [("State",)] * 2
@@ -256,9 +257,9 @@ def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(
 def test_the_quality_is_the_one_of_the_reading_and_an_init_command_forgets_nothing():
     with context("SdpMaster") as proxy:
         for quality, shown in QUALITIES.items():
-            device(proxy).show("heapRate", Reading(2.0, 1.0, quality))
+            device(proxy).show("heapRate", Reading(2.0, 1_000_000, quality))
             assert str(proxy.read_attribute("heapRate").quality) == shown
-        device(proxy).show("heapRate", Reading(2.0, 1.0))
+        device(proxy).show("heapRate", Reading(2.0, 1_000_000))
         proxy.Init()
         assert proxy.heapRate == 2.0
 
@@ -275,7 +276,7 @@ def test_a_limit_that_a_client_sets_is_told_by_quality_and_leaves_the_state():
         numbers = itertools.count(101)
 
         def tell():
-            readings = {"heapRate": Reading(float(next(numbers)), 1.0), "State": Reading("ON", 1.0)}
+            readings = {"heapRate": Reading(float(next(numbers)), 1_000_000), "State": Reading("ON", 1_000_000)}
             for name, reading in readings.items():
                 target.show(name, reading)
                 target.push(name, reading)
@@ -383,18 +384,18 @@ def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them(
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
         subarray = device(proxy)
-        subarray.show("obsState", Reading("IDLE", 1.0))
+        subarray.show("obsState", Reading("IDLE", 1_000_000))
         assert read() == ("IDLE", 1.0)
         proxy.ReleaseAllResources()
         assert read()[0] == "RESOURCING"
         assert subarray._shown["obsState"][1] == 1.0, "the thread of the call shows nothing itself"
-        subarray.show("obsState", Reading("RESOURCING", 5.0))
+        subarray.show("obsState", Reading("RESOURCING", 5_000_000))
         assert read() == ("RESOURCING", 5.0)
         gateway.label = "EMPTY"  # an event of it is still to come
         assert read()[0] == "EMPTY"
         assert str(proxy.state()) == "UNKNOWN"
-        subarray.show("State", Reading("OFF", 6.0))
-        subarray.show("Status", Reading("The device is in OFF state; health is OK.", 6.0))
+        subarray.show("State", Reading("OFF", 6_000_000))
+        subarray.show("Status", Reading("The device is in OFF state; health is OK.", 6_000_000))
         assert proxy.status() == proxy.read_attribute("Status").value == "The device is in ON state; health is OK."
         assert (str(proxy.state()), str(proxy.read_attribute("State").value)) == ("ON", "ON")
         gateway.known = False  # half of the log tells of states that are long over
@@ -407,7 +408,7 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
     class Gateway:
         def __init__(self):
             self.classes, self.given = {"test/nodb/sdpsubarray": ICD.classes["SdpSubarray"]}, []
-            self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5.0))
+            self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5_000_000))
             waiting = Tracked(id="1_1_Scan", device="test/nodb/sdpsubarray", command="Scan", status="HELD")
             waiting.held = SimpleNamespace(argument={"scan_id": 7})
             self.tracker = SimpleNamespace(find={waiting.id: waiting}.get)
@@ -528,8 +529,8 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
                 until(lambda: sum(call.done() for call in calls) == 11, "the others are refused")
                 assert all("another write waits" in str(call.exception()) for call in calls if call.done())
             proxy.subscribe_event("State", tango.EventType.CHANGE_EVENT, lambda event: None)
-            target.show("State", Reading("ON", 1.0))
-            target.push("State", Reading("ON", 1.0))
+            target.show("State", Reading("ON", 1_000_000))
+            target.push("State", Reading("ON", 1_000_000))
             assert proxy.state() == tango.DevState.ON
             assert proxy.read_attribute(ICD.classes[name].attributes[0].name) is not None
             proxy.Init()
