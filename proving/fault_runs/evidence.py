@@ -29,8 +29,10 @@ def records(connection: Connection, topic: str, *, committed: bool = True) -> It
 
 def keep(connection: Connection, folder: Path, topics: Collection[str], to: Path) -> None:
     """Copy the folder of a run, and write the records of some topics beside it."""
+    # Indexes of logs are 20 MB for each partition, and brokers make them again from the logs.
+    ignore = shutil.ignore_patterns("*.sock", "*.index", "*.timeindex")
     with suppress(shutil.Error):  # processes that run remove files of theirs
-        shutil.copytree(folder, to, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True)
+        shutil.copytree(folder, to, ignore=ignore, dirs_exist_ok=True)
     for topic in topics:
         seen = {(one.partition, one.offset) for one in records(connection, topic)}
         with (to / f"{topic}.jsonl").open("w") as file:
