@@ -176,8 +176,8 @@ def test_the_device_of_the_alarms_is_no_reason_beside_them():
     """Status of SdpMaster told each alarm, and once more that SdpAlerts has alarms."""
     said = {"SdpFacade-alerts": [("mid-sdp/alerts/0", "state is ALARM: 1 alarm active", "", [])]}
     shown = overview(heartbeats=signs_of_life(complaints=said))
-    assert shown.judge(NOW)[0] == "DEGRADED"
-    assert shown.judgement(NOW).findings == ()
+    assert shown.judge(as_time(NOW))[0] == "DEGRADED"
+    assert shown.judgement(as_time(NOW)).findings == ()
 
 
 def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
