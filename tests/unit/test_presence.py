@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.clock import ManualClock, as_time
+from facade.clock import SECOND, ManualClock, as_time
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
@@ -204,7 +204,7 @@ def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():
     beat("a", 60)  # the bus is back
     assert not heartbeats.can_tell
     assert heartbeats.alive("b")
-    for second in range(61, 60 + int(SILENT) + 2):
+    for second in range(61, 60 + SILENT // SECOND + 2):
         beat("a", second)
     assert heartbeats.can_tell
     assert not heartbeats.alive("b")
