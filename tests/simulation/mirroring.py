@@ -119,7 +119,7 @@ class Mirroring:
         found: list[TelescopeAttribute] = []
         heard = 0.0
         for at, message in self.records[name]:
-            if found and writer_of(message) < writer_of(found[-1]) and at - heard <= SILENT:
+            if found and writer_of(message) < writer_of(found[-1]) and at - heard <= SILENT / 1e6:
                 continue
             is_other = bool(found) and writer_of(message) != writer_of(found[-1])
             breaks = is_other and not is_next(found[-1], message)

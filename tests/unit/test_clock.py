@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 OTHERS = {
     "facade/clock.py": "the only place where times are converted",
     "facade/bus/kafka/": "settings of Kafka's client, in ms",
-    "facade/exports/reference.py": "bytes",
     "facade/flows/archive/": "Kafka's ms in columns of files, and bytes",
     "facade/flows/logs/records.py": "nanoseconds of OTLP",
     "facade/flows/mirror/streaming.py": "nanoseconds of ESS",

@@ -184,9 +184,9 @@ def test_a_reason_has_the_severity_of_its_condition_unless_its_source_gives_anot
             yield issue
 
     shown._flows = [Source()]
-    (told,) = shown.issues_as_dicts(NOW)
+    (told,) = shown.issues_as_dicts(as_time(NOW))
     assert told["severity"] == severity
-    assert [one.severity for one in shown.find(NOW).values()] == ([severity] if issue.alarm else [])
+    assert [one.severity for one in shown.find(as_time(NOW)).values()] == ([severity] if issue.alarm else [])
 
 
 @pytest.mark.parametrize("count", [64, 65, 100])

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.clock import ManualClock, as_time
+from facade.clock import SECOND, ManualClock, as_time
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
@@ -176,8 +176,8 @@ def test_the_device_of_the_alarms_is_no_reason_beside_them():
     """Status of SdpMaster told each alarm, and once more that SdpAlerts has alarms."""
     said = {"SdpFacade-alerts": [("mid-sdp/alerts/0", "state is ALARM: 1 alarm active", "", [])]}
     shown = overview(heartbeats=signs_of_life(complaints=said))
-    assert shown.judge(NOW)[0] == "DEGRADED"
-    assert shown.judgement(NOW).findings == ()
+    assert shown.judge(as_time(NOW))[0] == "DEGRADED"
+    assert shown.judgement(as_time(NOW)).findings == ()
 
 
 def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
@@ -204,7 +204,7 @@ def test_nobody_is_silent_while_the_bus_was_away_nor_right_after_it():
     beat("a", 60)  # the bus is back
     assert not heartbeats.can_tell
     assert heartbeats.alive("b")
-    for second in range(61, 60 + int(SILENT) + 2):
+    for second in range(61, 60 + SILENT // SECOND + 2):
         beat("a", second)
     assert heartbeats.can_tell
     assert not heartbeats.alive("b")
