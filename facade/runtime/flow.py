@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 
     text: str
     severity: Severity | None = None
-    """None: that of the condition."""
+    """None: the severity of the condition."""
     began: int | None = None
     """Begin of the fault, if it is known [Unix us]: a later one is a new occurrence of the alarm."""
     values: Mapping[str, float] = MappingProxyType({})
