@@ -29,7 +29,7 @@ class Fault(NamedTuple):
 
     text: str
     severity: Severity | None = None
-    """None: that of the condition."""
+    """None: the severity of the condition."""
     began: Time | None = None
     """Begin of the fault, if it is known: a later one is a new occurrence of the alarm."""
     values: Mapping[str, float] = MappingProxyType({})

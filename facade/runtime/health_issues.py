@@ -36,7 +36,7 @@ class HealthIssue(NamedTuple):
     alarm: FaultKey | None = None
     """Condition of the ICD and source of the alert that is raised for the issue and cleared after it; None: none."""
     severity: Severity | None = None
-    """None: that of the condition; without an alarm, CRITICAL for FAILED, WARNING for DEGRADED."""
+    """None: the severity of the condition; without an alarm, CRITICAL for FAILED, WARNING for DEGRADED."""
     of_bus: bool = False
     """Whether the issue is one of the bus itself: SdpBus shows it too."""
     values: Mapping[str, float] = MappingProxyType({})

@@ -344,7 +344,7 @@ def reporter(
     severities = {name: one.severity or WARNING for name, one in icd.conditions.items()}
 
     def graded(now: Time) -> AlarmFaults | None:
-        """Give each fault without a severity that of its condition."""
+        """Give each fault without a severity the severity of its condition."""
         return (found := find(now)) and {
             key: one if one.severity else one._replace(severity=severities.get(key[0], WARNING))
             for key, one in found.items()
