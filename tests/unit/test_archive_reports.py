@@ -151,7 +151,7 @@ def test_errors_are_counted_and_the_last_one_has_its_time(bench: Bench) -> None:
     bench.write()
     bench.run(AGE + 20)
     assert int(bench.states["errors"]) >= 2
-    assert bench.states["lastError"].startswith("2027-01-15T08:01:")
+    assert bench.states["lastError"].startswith("2027-01-15 08:01:")
     assert "No space left on device" in bench.states["lastError"]
     bench.store.full = False
     bench.run(AGE)
