@@ -296,8 +296,8 @@ def test_the_picture_of_the_pages_agrees_with_itself() -> None:
     nodes = [line.split() for line in lines if re.match(r"00\d\d ", line)]
     total = next(int(found[1].replace(",", "")) for line in lines if (found := re.search(r"([\d,]+) heaps/s", line)))
     rates = [int(row[2].replace(",", "")) for row in nodes]
-    assert len(rates) == 4
-    assert abs(sum(rates) - total) <= 2, "each is rounded"
+    assert rates
+    assert abs(sum(rates) - total) <= 1 + len(rates) / 2, "each is rounded"
     text = "\n".join(lines)
     assert ("no complaints" in text) == ("health OK" in text) == ("ALARM" not in text)
 
