@@ -266,7 +266,11 @@ _CAUSES = {
     "full disk": {"archiveDiskLow@archive/0", "archiveFailing@archive/0"},
     # The controller's client may connect later than those of the device servers.
     "no broker": {"controllerSilent@sdp-facade/simulated-controller"},
-    "broker hangs": {"controllerSilent@sdp-facade/simulated-controller"},
+    "broker hangs": {
+        "controllerSilent@sdp-facade/simulated-controller",
+        "brokerMissing@sdp-facade/broker-1",
+        "partitionsOffline@sdp-facade",
+    },
 }
 
 
