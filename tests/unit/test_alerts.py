@@ -15,6 +15,7 @@ from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.errors import CommandRefused, OutcomeUnknown
 from facade.flows.alerts import flow as alerts_flow
+from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
 from tests.support.alerting import ICD, Bench
 
@@ -461,6 +462,39 @@ def test_a_client_that_missed_events_gets_what_it_missed_also_after_a_restart(be
             "numbering": bench.broker.model.topics["alerts"].id,
             "entries": [],
         }
+
+
+def abort(log):
+    """Put the mark of a transaction on a log that its producer had not written to before it was killed."""
+    log.mark(0, 1, 0, committed=False)
+
+
+@pytest.mark.parametrize(
+    "come_first", [abort, lambda log: log.append(0, b"x", b"{", (), None)], ids=["mark", "refused"]
+)
+def test_who_has_seen_nothing_gets_all_although_the_first_number_is_of_no_alert(bench, come_first):
+    come_first(bench.broker.model.topics["alerts"].partitions[0])
+    server = bench.server()
+    for text in "ab":
+        bench.alert(text=text)
+    server.cycle()
+    follower = Follower(0)
+    given = [entry for event in server.events() for entry in follower.take(json.dumps(event))]
+    assert [(one.sequence, one.previous) for one in given] == [(2, 0), (3, 2)]
+    for one in (server, bench.server()):
+        assert [entry["sequence"] for entry in json.loads(one.api.since(0))["entries"]] == [2, 3]
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_who_has_not_seen_what_the_topic_lost_before_a_restart_is_told_so(bench, server, left):
+    for _ in range(5):
+        bench.alert()
+    server.cycle(40)
+    bench.broker.remove("alerts", 0, 5 - left)
+    again = bench.server(10)
+    with pytest.raises(CommandRefused, match=f"expected at least {5 - left}, "):
+        again.api.since(2)
+    assert len(json.loads(again.api.since(5 - left))["entries"]) == left
 
 
 def test_who_asks_for_more_than_is_kept_is_told_from_where_on(bench, monkeypatch):

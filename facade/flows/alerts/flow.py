@@ -87,15 +87,13 @@ class AlertLog:
 
     @property
     def newest(self) -> int:
-        """Return the newest sequence number; 0: there is none."""
+        """Return the newest sequence number; without an entry, the number from which on all will be here."""
         with self._lock:
-            return self._entries[-1][0] if self._entries else 0
+            return self._entries[-1][0] if self._entries else self.complete_from
 
     def append(self, sequence: int, text: bytes) -> None:
         """Add an entry; its number must be higher than the newest."""
         with self._lock:
-            if not self._entries:
-                self.complete_from = sequence - 1
             self._entries.append((sequence, text))
             self._bytes += len(text)
             while len(self._entries) - self._begin > self._most or self._bytes > self._most_bytes:
@@ -238,6 +236,10 @@ class AlertsFlow(Flow):
         given = max(self.base + expected, self._newest, *(alarm.through for alarm in self.ledger.alarms()), 0)
         if comes < expected or given > self.base + end:
             self.base = given - comes
+        if not self.log.newest:
+            # Not from the first entry on: numbers before it may belong to marks of transactions or refused records.
+            first = min((first for first, _ in now.ranges.values()), default=0)
+            self.log.complete_from = self.base + max(first, comes - self.kept)
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Fold a record with its number into the ledger; see `facade.runtime.flow.Flow`."""
@@ -279,7 +281,7 @@ class AlertsFlow(Flow):
             self.actions += 1
         if sequence <= self.log.newest:
             return outcome  # read again
-        text = _entry(message, sequence, self.log.newest or sequence - 1, record.timestamp_us)
+        text = _entry(message, sequence, self.log.newest, record.timestamp_us)
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:
