@@ -15,6 +15,8 @@ Instant = Annotated[Time, msgspec.Meta(ge=0, le=LARGEST, title="time")]
 """Unix time [us]."""
 Length = Annotated[Duration, msgspec.Meta(ge=0, le=LARGEST, title="duration")]
 """[us]"""
+Seconds = Annotated[float, msgspec.Meta(ge=-1e10, le=1e10)]
+"""Unix time [s] of a snapshot: beyond it no `Time` fits into 64 bits."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Integer = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 OrNone = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)]

@@ -48,6 +48,8 @@ class MeanRate:
         """Note the count at a time, and return its rate [1/s]; 0: it was not known before."""
         if self._counts and now < self._counts[-1][0]:
             self._counts.clear()  # the clock was set back
+        if len(self._counts) > 1 and now == self._counts[-1][0]:
+            self._counts.pop()  # the clock of a replay stands still
         self._counts.append((now, count))
         while now - self._counts[0][0] > self._over:
             self._counts.popleft()

@@ -56,7 +56,7 @@ class GroupPosition(NamedTuple):
     begin: int
     end: int
     waiting_since: Time
-    """Time of the first record after the position [Unix s]; 0: there is none, or it cannot be read."""
+    """Time of the first record after the position; 0: there is none, or it cannot be read."""
 
 
 class GroupState(NamedTuple):

@@ -36,7 +36,7 @@ _AGAIN: Final = 0.5
 _SETTLES: Final = 1.0
 """Time within which a request of a killed process reaches an answering broker [s]."""
 _SKEW: Final = MINUTE
-"""Largest difference between the clocks of broker and producer [s]."""
+"""Largest difference between the clocks of broker and producer."""
 
 
 class Fate(Protocol):
@@ -64,7 +64,7 @@ class BatchLog(Protocol):
         """
 
     def since(self, topic: str, time: Time) -> Iterable[Record]:
-        """Return the records that are on a topic now and were written at or after a time [Unix s].
+        """Return the records that are on a topic now and were written at or after a time.
 
         Raises
         ------

@@ -32,9 +32,9 @@ _HURRY = 0.1
 STANDBY = "-standby"
 """End of a standby's name, behind the name of its server."""
 SILENT = as_duration(3.5)
-"""Silence after which a component counts as away [s]."""
+"""Silence after which a component counts as away."""
 _FOLLOWED_WITHIN = 20 * SECOND
-"""Silence of a device server by which a standby should have taken its place [s]."""
+"""Silence of a device server by which a standby should have taken its place."""
 _STUCK = 60.0
 """A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500

@@ -10,11 +10,12 @@ from facade.bus.port import Record
 from facade.clock import as_seconds, as_time
 from facade.codec.decode import BatchDecoder
 from facade.messages import Snapshot as Snapshot
+from facade.numbers import Seconds
 from facade.reading import Quality, Reading
 
 TOPIC = "snapshots"
 
-_Readings = dict[str, dict[str, tuple[bool | int | float | str | list[Any], float, Quality]]]
+_Readings = dict[str, dict[str, tuple[bool | int | float | str | list[Any], Seconds, Quality]]]
 decode_snapshot = BatchDecoder(Snapshot).decode_one
 _encode = msgspec.json.Encoder().encode
 

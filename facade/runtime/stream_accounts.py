@@ -16,6 +16,7 @@ from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap, id_of
 from facade.bus.port import Record
 from facade.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_seconds, as_time
 from facade.codec.decode import BatchDecoder
+from facade.numbers import Seconds
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
 from facade.runtime.demand import RateMeter, Work
@@ -73,9 +74,9 @@ _CLOCK_SLACK = MINUTE
 class Covered(CountedOffsets):
     """The accounted offsets of one partition."""
 
-    heard: float = 0.0
+    heard: Seconds = 0.0
     """Time of the last entry [Unix s]."""
-    measured: float = 0.0
+    measured: Seconds = 0.0
     """Time of the last entry with a log end, or of the first entry [Unix s]; 0: restored from an older server."""
 
     @property
@@ -188,7 +189,7 @@ def _where(entry: AccountEntry) -> str:
 class _Stored(msgspec.Struct):
     """A stream in a snapshot."""
 
-    heard: float
+    heard: Seconds
     totals: AccountTotals
     partitions: dict[int, Covered] = {}
 

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from facade.clock import Time, as_seconds, as_time
+from facade.numbers import Natural, OrNone, Seconds
 from facade.sequences import SeenNumbers
 from facade.windows.frame import Array, Frame
 
@@ -18,19 +19,19 @@ _NEVER = 2**63 - 1
 class GroupTotals(msgspec.Struct):
     """Totals of one group, as they are in snapshots."""
 
-    count: int = 0
+    count: Natural = 0
     """Records that came in time for their window."""
-    late: int = 0
+    late: Natural = 0
     """Records that came too late for it."""
-    late_us: int = 0
+    late_us: Natural = 0
     """Data time of the newest record among the late ones that came last [Unix us]."""
     sums: dict[str, int | float] = {}
     """Sums of the fields with a sum, over all records."""
-    epoch: int = -1
+    epoch: OrNone = -1
     seen: SeenNumbers = msgspec.field(default_factory=SeenNumbers)
-    newest_us: int = 0
+    newest_us: Natural = 0
     """Newest data time [Unix us]."""
-    heard: float = 0.0
+    heard: Seconds = 0.0
     """Time of the last summary [Unix s]."""
     partitions: list[int] = []
     """Partitions of the windowed topic with its records; none: unknown."""

@@ -179,6 +179,14 @@ def test_what_was_silent_for_long_is_not_there(store: Store) -> None:
     assert {*found.at(START + SILENT_US + 1000)} == {LAG}
 
 
+def test_a_time_without_any_file_has_no_values(store: Store) -> None:
+    found = archived(store, [record(0, 1)], [record(9 * HOUR, 2)])
+    assert not found.find(RATE, START + 20 * HOUR, START + 21 * HOUR).points
+    assert found.at(START + 5 * HOUR) == {}
+    with pytest.raises(ArchiveError, match=r"got none$"):
+        found.read(RATE, START + 4 * HOUR, START + 5 * HOUR)
+
+
 def test_an_unknown_attribute_is_told_with_near_ones(store: Store) -> None:
     found = archived(store, [record(0, 1), record(0, 1, LAG)])
     with pytest.raises(ArchiveError, match=rf"heaprate.*2027-01-15T08:00:00.*near ones: {RATE}"):

@@ -157,10 +157,14 @@ def test_a_broken_snapshot_is_no_reason_not_to_start(deployment, value):
     assert "not usable" in bus.health.last_error
 
 
-def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment):
+@pytest.mark.parametrize("totals", [{"count": "x"}, {"count": 2**63}, {"heard": 1e300}])
+def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment, totals):
     service, _, _ = deployment.server(NODES, "ingest-00")
     deployment.send(seconds=2, servers=[opened(service)])
-    newest = json.loads(deployment.broker.read("snapshots")[-1].value) | {"ledger": {"nodes": {"0": {"count": "x"}}}}
+    newest = json.loads(deployment.broker.read("snapshots")[-1].value)
+    for stream in newest["ledger"]["streams"].values():
+        for group in stream["groups"].values():
+            group |= totals
     key = b"ingest-00/ingest.summary"
     deployment.broker.append(Record(topic="snapshots", key=key, value=json.dumps(newest).encode()))
     service, sink, _ = deployment.server(NODES, "ingest-00")

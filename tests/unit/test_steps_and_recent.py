@@ -79,6 +79,14 @@ def test_a_rate_is_the_mean_of_the_last_seconds() -> None:
     assert rate.note(10, as_time(2.0)) == 1.0
 
 
+def test_a_rate_remembers_no_more_while_the_clock_of_a_replay_stands_still() -> None:
+    rate = MeanRate(10 * SECOND)
+    rate.note(0, as_time(1.0))
+    assert {rate.note(count, as_time(2.0)) for count in range(1000)} == {float(count) for count in range(1000)}
+    assert len(rate._counts) == 2
+    assert rate.note(2000, as_time(3.0)) == 1000.0
+
+
 class Writer:
     def __init__(self) -> None:
         self.sent: list[Record] = []

@@ -130,6 +130,8 @@ class HistoryArchive:
 
     def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
         read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
+        if not read:  # a gap, or the worker is behind
+            return Series()
         messages = [*chain.from_iterable(found for _, found in read)]
         records = pa.concat_tables([table for table, _ in read]).append_column("n", pa.array(range(len(messages))))
         rows = _query(_SERIES, records, begin=begin, end=end, silent=SILENT_US)
@@ -153,7 +155,7 @@ class HistoryArchive:
             partitions, begin, time, lambda name: self._read(name, "timestamp", to_ms(begin), to_ms(time))
         )
         found: dict[str, Point] = {}
-        for key, at, value in _query(_NEWEST, pa.concat_tables(read)):
+        for key, at, value in _query(_NEWEST, pa.concat_tables(read)) if read else ():
             name = key.decode(errors="replace")
             if name not in found and (message := _decoded(value)) is not None:
                 found[name] = at, message

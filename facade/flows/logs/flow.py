@@ -17,6 +17,7 @@ from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_sum
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
 from facade.flows.logs.sums import OTHER
+from facade.numbers import Seconds
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.printable import excerpt, listed
 from facade.reading import Reading, Value, judge
@@ -168,7 +169,7 @@ class LogState(msgspec.Struct):
     late: int = 0
     merged: int = 0
     numbers: ShipperNumbers = msgspec.field(default_factory=ShipperNumbers)
-    heard: float = 0.0
+    heard: Seconds = 0.0
     """Brokers' time of the newest summary of logs [Unix s]."""
     counted: dict[str, CountedOffsets] = {}
 

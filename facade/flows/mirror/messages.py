@@ -21,8 +21,8 @@ ENDED: Final = "ENDED"
 """States of the connection to an attribute's device."""
 _NAME = re.compile(r"(tango://[^/\s]+/)?[^/\s]+/[^/\s]+/[^/\s]+/[^/\s]+")
 OVERLAP = 2 * SECOND
-"""Longest time by which a former mirror's records may follow the first record of the next one: they were under way
-[s]."""
+"""Longest time by which a former mirror's records may follow the first record of the next one: they were under
+way."""
 SILENT = 25 * SECOND
 """Time without records after which a mirror counts as ended; each attribute has a heartbeat every 10 s."""
 _MOST = 100

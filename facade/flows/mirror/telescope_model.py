@@ -98,7 +98,7 @@ class TelescopeModel:
         self._points: dict[str, list[_Point]] = {}
         """Points by name, the oldest first."""
         self._heard: dict[str, Time] = {}
-        """Time of the last record of each attribute, by the broker's clock [Unix s]."""
+        """Time of the last record of each attribute, by the broker's clock."""
         self._writers = Writers()
         self._lock = threading.Lock()
         self._reader: Reader | None = None

@@ -25,6 +25,7 @@ from facade.icd.topic_model import Limits
 from facade.icd.units import unit_of
 from facade.instances import device_number, devices_of, number_of
 from facade.messages import DeviceComplaint, Metric
+from facade.numbers import Seconds
 from facade.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.printable import listed
 from facade.reading import Quality, Reading, Value, judge
@@ -122,7 +123,7 @@ class QualityFlow(Projection[NewestMetric]):
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Show the values that are not on the topic any more, until it has newer ones."""
-        for header, value, appended in msgspec.convert(state.get("replaced", []), list[tuple[Metric, Any, float]]):
+        for header, value, appended in msgspec.convert(state.get("replaced", []), list[tuple[Metric, Any, Seconds]]):
             measured, wanted = self.measured.get(header.subarray), self._metrics.get(header.metric)
             array = np.array(value, np.str_ if header.dtype == TEXT else np.float64)
             if measured is not None and wanted is not None and array.ndim == wanted.axes and not wanted.differs(header):
