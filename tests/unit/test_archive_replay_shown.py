@@ -291,7 +291,7 @@ def position(time_us: int, state: Any = "PLAYING", **more: Any) -> ReplayPositio
 def test_the_clock_runs_evenly_a_moment_behind_the_positions_and_stands_still_with_them() -> None:
     today = ManualClock()
     clock = ReplayClock(today)
-    assert (clock.now_us(), clock.reached_us, clock.describe()) == (0.0, 0, "REPLAY, which has not begun")
+    assert (clock.now_us(), clock.reached_us, clock.describe()) == (0, 0, "REPLAY, which has not begun")
     for second in range(3):  # the second one is past, too: it stood on the topic when the process began
         clock.take(position(BASE_US + second * 10 * SECOND))
     assert clock.now() == BASE_US / 1e6 + 20

@@ -161,7 +161,7 @@ class Sink:
 def test_what_is_pushed_is_written_once() -> None:
     bench, sink = Bench(), Sink()
     recording = RecordingSink(sink, bench.recorder, {(DEVICE, "image")})
-    reading = Reading(1.0, 1.0)
+    reading = Reading(1.0, 1_000_000)
     assert (recording.show(DEVICE, "heapRate", reading), recording.show(DEVICE, "image", reading)) == (True, False)
     sink.is_able = False
     assert not recording.push(DEVICE, "heapRate", reading)

@@ -39,7 +39,7 @@ NODES = range(6)
 RACK = range(3)
 WRITTEN = BASE_US + 5_000_000
 MOST = 500_000
-NOW = BASE_US / 1e6 + 3.0
+NOW = BASE_US + 3_000_000
 
 
 def partial(node: int = 0, window: int = 0, count: int = 4, **changes) -> Partial:
@@ -366,13 +366,13 @@ def test_summaries_that_never_came_are_named(name, restarts):
 
 def test_the_account_of_the_device_server_has_the_hole():
     """So that SdpBus shows it, and an alarm is raised; not again after a restart."""
-    one = Progress(flow(), keep=1.0, clock=ManualClock(NOW))
+    one = Progress(flow(), keep=1.0, clock=ManualClock(NOW / 1e6))
     for offset, each in enumerate([told(0, 10), told(20, 30), told(30, 40)]):
         one.take(replace(each, offset=offset))
     assert (one.account.skipped, one.account.balance) == (10, 0)
     assert one.account.deviations["skipped"] == one.account.last_error
     assert one.account.last_error.startswith("ingest.heaps, partition 0: offsets 10 to 19 have lost summaries")
-    again = Progress(flow(), keep=1.0, clock=ManualClock(NOW))
+    again = Progress(flow(), keep=1.0, clock=ManualClock(NOW / 1e6))
     again.restore(one.snapshot("ingest-00", {}, now=NOW, monotonic=0.0), 0.0)
     again.take(replace(told(40, 50), offset=3))
     assert again.account.skipped == 10
@@ -382,7 +382,7 @@ def test_a_rack_without_records_is_heard_of_and_its_nodes_are_not():
     """The sign that no summary was lost is no sign of life of a node."""
     one = flow()
     assert fold(one, [told(0, 10), told(10, 20)]) == [USED, USED]
-    assert one.ledgers[PLAN.topic].heard == 0.0
+    assert one.ledgers[PLAN.topic].heard == 0
     shown = list(expanded(one.readings(NOW)))
     assert {(device, name) for device, name, _ in shown} == {
         (str(n), name) for n in NODES for name in ("State", "Status")

@@ -161,11 +161,9 @@ def test_a_broken_snapshot_is_no_reason_not_to_start(deployment, value):
 def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment, totals):
     service, _, _ = deployment.server(NODES, "ingest-00")
     deployment.send(seconds=2, servers=[opened(service)])
-    newest = json.loads(deployment.broker.read("snapshots")[-1].value)
-    for stream in newest["ledger"]["streams"].values():
-        for group in stream["groups"].values():
-            group |= totals
     key = b"ingest-00/ingest.summary"
+    newest = [json.loads(record.value) for record in deployment.broker.read("snapshots") if record.key == key][-1]
+    newest["ledger"]["streams"]["ingest.heaps"]["groups"]["0"] |= totals
     deployment.broker.append(Record(topic="snapshots", key=key, value=json.dumps(newest).encode()))
     service, sink, _ = deployment.server(NODES, "ingest-00")
     deployment.idle(3, servers=[opened(service)])
