@@ -839,7 +839,7 @@ def test_a_flow_has_a_page_where_it_is_deployed(open_page: Open, system: Deploym
     expect(page.get_by_role("img", name=re.compile("^Amplitude per antenna over Antennas: from 0"))).to_be_visible()
     pages.get_by_role("link", name="Quality").click()
     limits = page.locator("dd").filter(has=page.locator('[data-value="mid-sdp/quality/01/flaggedFraction"]'))
-    expect(limits).to_contain_text("warning above 30 %, alarm above 70 %")
+    expect(limits).to_contain_text("warning from 30 %, alarm from 70 %")
     fall = page.get_by_role("img", name=re.compile("^Bandpass over Channel frequencies .*waterfall"))
     expect(fall).to_have_accessible_name(re.compile("; ([2-9]|[0-9]{2,}) rows of 1024"))
     pages.get_by_role("link", name="Processing blocks").click()

@@ -162,7 +162,7 @@ def test_a_person_works_in_many_tabs_and_through_a_restart_of_the_server(browser
     served.process.says("act=sign-in name='anna' role=operator address=")
     served.process.kill()
     for tab in tabs:
-        expect(tab.get_by_text(cut)).to_be_visible()
+        expect(tab.get_by_role("alert").filter(has_text=cut)).to_be_visible()  # tiles say it too
     gateway = [tab for tab in tabs if tab.evaluate("fetch('api/me').then((one) => one.status, () => 0)") == 502]
     assert len(gateway) == (TABS if served.tls else 0)
     served.deployment.start(f"{served.process.name}-again", list(served.process.record.argv))
