@@ -48,7 +48,7 @@ def test_devices_show_a_replay_by_its_time_and_refuse_commands(deploy: Deploy, t
         return str(again.proxy(device).status()).splitlines()[0]
 
     def paused(device: str) -> bool:
-        return status(device).startswith("REPLAY ") and status(device).endswith("Z at 0.05x, paused")
+        return status(device).startswith("REPLAY ") and status(device).endswith(" UTC at 0.05x, paused")
 
     devices = (MASTER, BUS, ARCHIVE, node_device(0))
     for device in devices:
