@@ -577,12 +577,12 @@ def test_a_message_and_a_class_twice_are_refused_by_their_files(folder: Path, tm
 
 
 def test_the_installed_interface_has_the_parts_of_all_flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "sdp_weather"
+    package = tmp_path / "sdp_weather_of_this_test"
     shutil.copytree(part_of(tmp_path), package / "interface")
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(tmp_path)
     ours = Manifest(name="alerts", summary="")
-    weather = Manifest(name="weather", summary="", interface="sdp_weather:interface")
+    weather = Manifest(name="weather", summary="", interface="sdp_weather_of_this_test:interface")
     text = (package / "interface/icd/topics.toml").read_text().replace('["subarray"]', '["controller"]')
     (package / "interface/icd/topics.toml").write_text(text)
     monkeypatch.setattr("facade.icd.load.manifests", lambda: (ours, weather))
