@@ -4,7 +4,7 @@ import math
 from collections import deque
 from typing import NamedTuple
 
-from facade.clock import MINUTE, SECOND, Duration, Time, as_seconds
+from facade.clock import MINUTE, SECOND, Time
 from facade.messages import StreamAccount as AccountEntry
 
 _OVER = 10
@@ -73,11 +73,7 @@ class Work:
 
         `waiting`: number of waiting records.
         """
-        came, taken, spent = (
-            self._came.rate(now),
-            self._taken.rate(now),
-            as_seconds(Duration(round(self._spent_us.rate(now)))),
-        )
+        came, taken, spent = self._came.rate(now), self._taken.rate(now), self._spent_us.rate(now) / int(SECOND)
         if taken and spent:
             return spent / taken * (came + waiting / _CATCH_UP)
         return None if came or waiting else 0.0

@@ -335,7 +335,7 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
 
 
 def _in_one_line(report: DemoReport) -> str:
-    late = f", {report.held_back:,} of which no window showed in time," if report.held_back else ""
+    late = f" ({report.held_back:,} of which no window showed in time)" if report.held_back else ""
     if not (count := len(report.failures)):
         if not report.balanced:
             return "What was compared balances, and every limit is kept. Records were not compared."

@@ -74,8 +74,6 @@ def test_every_command_and_option_exists(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_python_compiles_and_its_imports_are_there(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "examples" / "weather")
-    for loaded in [one for one in sys.modules if one.partition(".")[0] == "sdp_weather"]:
-        monkeypatch.delitem(sys.modules, loaded)  # another test's copy of the example
     for _, block in blocks(page, "python"):
         tree = ast.parse(dedent(block), filename=name(page))
         imports = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]

@@ -358,7 +358,8 @@ class KafkaTransactionalLog:
         own, troubles = newest(records, self._group_name)
         troubles += self._positions.begin(own, facts)
         for place in self._misread.keys() & self._positions.ranges.keys():
-            self._positions.ranges[place].note = self._misread.pop(place)
+            one = self._positions.ranges[place]
+            one.note = "; ".join(filter(None, (one.note, self._misread.pop(place))))
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         self._fetched_at = self._connection.clock.monotonic()
