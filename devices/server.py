@@ -52,6 +52,8 @@ EVENT_LOOP = "event-loop"
 """Name of the thread that reads and pushes."""
 USAGE = 2
 """Exit code of a wrong call."""
+_GATHER = 0.05
+"""Time that snapshots, states and dead letters wait for each other [s]: nobody waits for one of them alone."""
 _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
 """Packages with shown versions, by the modules that have them: reading the metadata takes longer."""
 HIGH_WATER_MARK = "20000"
@@ -204,7 +206,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
         devices.setdefault(type(device).__name__, []).append(device.get_name().lower())
     clock: Clock = ReplayClock(SystemClock()) if settings.replay else SystemClock()
     FacadeDevice.clock = clock
-    bus = KafkaBus(Connection(settings, clock=clock), client=f"{SERVER}-{instance}")
+    bus = KafkaBus(Connection(settings, clock=clock), client=f"{SERVER}-{instance}", linger=_GATHER)
     return Server(
         icd,
         settings,

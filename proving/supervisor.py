@@ -1,7 +1,9 @@
 """The processes of a deployment: each process that was started in its folder is found again."""
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -31,11 +33,13 @@ class Supervisor:
         For the logs.
     append
         Whether a process that is started again goes on in the log of its previous life.
+    niceness
+        By how much the processes leave others the first place at the processors; see ``nice(1)``.
     """
 
-    def __init__(self, folder: Path, clock: Clock, *, append: bool = False) -> None:
+    def __init__(self, folder: Path, clock: Clock, *, append: bool = False, niceness: int = 0) -> None:
         self.folder = folder
-        self._clock, self._append = clock, append
+        self._clock, self._append, self._niceness = clock, append, niceness
         self._newest: dict[str, _Start] = {}
         self._running: dict[str, Process] = {}
         self.started: list[Process] = []
@@ -77,6 +81,8 @@ class Supervisor:
         """
         log = self.folder / f"{name}.log"
         process = kind.start(name, argv, log=log, env=environment, append=self._append, clock=self._clock)
+        if self._niceness:
+            _give_way(process.pid, self._niceness)
         self.pid_file(name).write_text(f"{process.pid}\n")
         self._newest[name], self._running[name] = _Start(process, environment, ends), process
         self.started.append(process)
@@ -147,3 +153,10 @@ class Supervisor:
 
     def alive(self) -> list[str]:
         return [f"{process.name} (process {process.pid})" for process in started_in(self.folder)]
+
+
+def _give_way(pid: int, niceness: int) -> None:
+    """Give a process a niceness, and the group of its session as well, by which some kernels share the processors."""
+    with suppress(OSError):  # it has ended, or the kernel makes no groups
+        os.setpriority(os.PRIO_PROCESS, pid, niceness)
+        Path(f"/proc/{pid}/autogroup").write_text(f"{niceness}\n")

@@ -19,6 +19,8 @@ from proving.supervisor import Supervisor
 WORKERS = 2
 CONTROLLER_GROUP = "simulated-controller"
 _STARTS_WITHIN = 60.0
+_BEHIND_BROKERS = 10
+"""Niceness of a deployment's processes beside several brokers."""
 
 
 class Testbed:
@@ -45,7 +47,10 @@ class Testbed:
         chosen = Settings(
             bootstrap=where.bootstrap, prefix=f"{name}.", topic_replicas=where.brokers, kafka=kafka, **settings
         )
-        processes = Supervisor(self.folder / name, self.progress.clock)
+        # At a site, brokers have machines of their own. Here, several that have just started would get too little of
+        # the processors, beside all that asks them, to keep their replicas in sync.
+        niceness = _BEHIND_BROKERS if where.brokers > 1 else 0
+        processes = Supervisor(self.folder / name, self.progress.clock, niceness=niceness)
         made = Deployment(chosen, self.endpoints, self.progress, processes, {"SDP_LOG_LEVEL": "WARNING"})
         source = made.icd.topics["ingest.heaps"]
         source = msgspec.structs.replace(source, partitions=partitions or source.partitions)

@@ -385,6 +385,7 @@ class PartitionPositions:
         for place, now in facts.items():
             mine = own.get(place)
             start = begin(place, mine, now)
+            assert start.offset >= now.first, f"{place}: begins at {start.offset}, before the log at {now.first}"
             written = None if mine is None else (mine.log, mine.next)
             begins = OffsetRange(start.log, start.offset, start.offset, note=start.note)
             self._open[place] = _OpenRange(begins, now.group, written)
@@ -405,7 +406,8 @@ class PartitionPositions:
     def take(self, place: TopicPartition, after: int, appended: Time = NEVER) -> None:
         """Note the offset after the consumed records, and the append time of the last one."""
         taken = self._open[place].range
-        taken.end, taken.read_to = max(taken.end, after), max(taken.read_to, appended)
+        assert after > taken.end, f"{place}: records up to offset {after} are taken twice, the next is {taken.end}"
+        taken.end, taken.read_to = after, max(taken.read_to, appended)
 
     def reach(self, place: TopicPartition, offset: int) -> None:
         """Note that no record is left before an offset: end markers and aborted records are never delivered."""
@@ -445,8 +447,9 @@ class PartitionPositions:
 
     def committed(self) -> None:
         """Begin the next transaction at the end of this one."""
-        for one in self._open.values():
+        for place, one in self._open.items():
             done = one.range
+            assert done.begin <= done.end, f"{place}: a transaction of offsets {done.begin} to {done.end} goes back"
             one.group, one.own = done.end, (done.log, done.end)
             one.range = OffsetRange(done.log, done.end, done.end, read_to=done.read_to)
 
@@ -486,6 +489,7 @@ class CountedOffsets(msgspec.Struct):
         elif begin > self.end:
             found = Gap(self.end, begin)
         self.log, self.end, self.part = log, max(self.end, end), part
+        assert self.begin <= self.end, f"{log}: counted up to {self.end}, before the begin at {self.begin}"
         return found
 
     def _is_cut(self, log: str) -> bool:

@@ -338,6 +338,7 @@ class Redrive:
         if batch:
             now_us = self._clock.now_us()
             records = [record for dead_letter in batch for record in put_back(dead_letter, self._client, now_us)]
+            assert len(records) == 2 * len(batch), "each dead letter that is put back must have its mark"
             self._writer.write([*records, *accounted(batch, now_us)])
             self.done += len(batch)
         return bool(batch)

@@ -73,6 +73,7 @@ class RunningAccount:
 
     def cover(self, offsets: OffsetRange) -> None:
         """Add the offsets of the transaction, and a disagreement found at its begin."""
+        assert offsets.begin <= offsets.end, f"{offsets.log}: offsets {offsets.begin} to {offsets.end} go back"
         self.log, self.offset_from, self.offset_to = offsets.log, offsets.begin, offsets.end
         self.high_watermark, self.partitions = offsets.high_watermark, offsets.partitions
         if offsets.note:
@@ -84,6 +85,7 @@ class RunningAccount:
 
         `text`: partition, offsets, and the event.
         """
+        assert count >= 0, f"{what}: a figure that only rises cannot take {count}: {text}"
         setattr(self, what, min(getattr(self, what) + count, _MOST))
         self._say(what, text)
 
@@ -99,6 +101,7 @@ class RunningAccount:
 
     def settle(self, outcome: Outcome, at_us: Time = NEVER, *, count: int = 1) -> None:
         """Count the outcome of one record, or of `count` records in one; `at_us`: time of the outcome."""
+        assert count >= 1, f"an outcome is of one record or more, not of {count}: {outcome}"
         if isinstance(outcome, Used):
             self.used += count
             return

@@ -135,6 +135,7 @@ class EffectsDelivery:
 
     def hold(self, snapshots: Sequence[Record]) -> None:
         """Hold snapshots back; every event has been sent, and every state is queued."""
+        assert not self._publisher.queued, "a snapshot would leave out events that have not been sent"
         self._prepared, self._mark = snapshots, self._writer.mark()
 
     def proceed(self) -> None:

@@ -76,10 +76,12 @@ class Progress:
         if not count:
             return USED
         self.next[record.partition] = record.offset + 1
+        before = self.account.balance
         self.account.consumed += 1
         # The record's own time, as old errors come again with a topic that is read at each start.
         at_us = min(max(record.timestamp_us, NEVER), self._clock.now_us())
         self.account.settle(outcome, at_us)
+        assert self.account.balance == before, f"{self.flow.topic}: a record has no outcome, or two: {outcome}"
         for lost, text in self.flow.lost_before():
             self.account.deviate("skipped", lost, text)
             self.account.last_error, self.account.last_error_at = text[:_LONGEST], at_us

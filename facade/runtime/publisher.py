@@ -281,6 +281,7 @@ class Publisher:
 
     def _push(self, key: AttributeKey, reading: Reading) -> bool:
         self._budget -= 1.0
+        assert self._budget >= 0.0, f"{key}: an event leaves beyond the budget, and may be lost"
         if not self._sink.push(*key, reading):
             return False
         self.pushed += 1

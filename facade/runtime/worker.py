@@ -156,6 +156,9 @@ class TransactionalWorker(TransactionLoop):
         accounts = self._accounts | {place: RunningAccount() for place in self._silent(ranges, now)}
         for place in accounts.keys() & ranges.keys():
             accounts[place].cover(ranges[place])
+        for place, account in accounts.items():
+            assert not account.balance, f"{place}: {account.balance} of {account.consumed} records have no outcome"
+        assert self._taken == sum(one.consumed for one in self._accounts.values()), "records are in no account"
         self._tell_work(now)
         # Step 3: results, accounts and dead letters; their order within the transaction does not matter.
         records = [*self._output(ranges), *self._dead_letters]

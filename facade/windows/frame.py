@@ -185,12 +185,14 @@ def merge(frames: Sequence[Frame], *, epochs: bool = True) -> Frame:
     at = _At([len(one) for one in frames], order, starts)
     time_max = np.maximum.reduceat(columns["time_max"], starts)
     last = last_of_each(columns["time_max"], time_max, starts)
+    count = np.add.reduceat(columns["count"], starts)
+    assert count.sum() == columns["count"].sum(), "merging must keep the number of records"
     return Frame(
         group=columns["group"][starts],
         epoch=columns["epoch"][last],
         window=columns["window"][starts],
         late=columns["late"][starts],
-        count=np.add.reduceat(columns["count"], starts),
+        count=count,
         time_min=np.minimum.reduceat(columns["time_min"], starts),
         time_max=time_max,
         runs=_runs([one.runs for one in frames], at),

@@ -137,6 +137,7 @@ class Windows:
             if chosen.any():
                 rows = rows if chosen.all() else rows.take(chosen)
                 is_open[rows.group] = False
+                assert np.all(rows.group[1:] > rows.group[:-1]), "a shown window must have one row for each group"
                 is_torn = np.isin(rows.group, self._torn.get(window, ())) | (window < self._torn_before)
                 found.append(ShownWindow(window, rows, is_torn))
         return found

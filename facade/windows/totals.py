@@ -79,6 +79,7 @@ class Totals:
 
     def _add(self, rows: Frame) -> None:
         at, in_time = rows.group, ~rows.late
+        assert np.all(at[1:] > at[:-1]), "each group must have one row: numpy adds only one of several"
         # A new scan restarts the sequence, if its time is newer: a single wrong scan number must not end the counting.
         for row in np.flatnonzero((rows.epoch != self.epoch[at]) & (rows.time_max > self.newest_us[at])).tolist():
             self.epoch[at[row]] = rows.epoch[row]
@@ -118,6 +119,7 @@ class Totals:
         for row in np.flatnonzero(wanted & (number > 0) & ~goes_on).tolist():
             group, (low, high) = int(at[row]), np.searchsorted(runs.row, (row, row + 1))
             seen = self.seen(group)
+            assert low < high, f"group {group} has no run of numbers"
             seen.add(list(zip(runs.first[low:high].tolist(), runs.last[low:high].tolist(), strict=True)), 0)
             self._restart(group, seen)
 

@@ -34,7 +34,7 @@ LARGE = 100 * MB
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _PACKET, _VISIT = 135 * KB, 10_000
 """Size [bytes] and number of the alerts of a visit in DMTN-028."""
-_MOST_MESSAGES, _MOST_BYTES, _LEAST = 2_000_000, 400_000_000, 10
+_MOST_MESSAGES, _MOST_BYTES, _MOST_BATCHES, _LEAST = 2_000_000, 400_000_000, 100_000, 10
 _ONE_BY_ONE, _TIMED = 5_000, 500
 """Messages of a producer that waits for each of them, and messages whose delay is measured."""
 _TEXT = 100_000
@@ -206,7 +206,7 @@ def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         name="sweep",
         what="the tables of the papers: messages through one broker, one setting at a time around a base point",
         verdicts=(),
-        notes=tuple(f"{one.row.series}, {one.row.size} B: {one.failure}" for one in found if one.failure),
+        notes=tuple({f"{one.row.series}, {one.row.size} B: {one.failure}": None for one in found if one.failure}),
         figures={"rows": found},
         tables=tables(found),
     )
@@ -251,7 +251,8 @@ class Tools:
         # All messages are queued at once. By default, those are given up that are not confirmed after two minutes.
         own |= {"delivery.timeout.ms": round(_WITHIN * 1_000)}
         # With room for one message, a producer sends the next one when the one before is acknowledged.
-        own |= {"buffer.memory": row.size + KB} if not row.batch else {"buffer.memory": 256 * MB}
+        # More small batches than these would not fit into the heap of the tool, because each takes several objects.
+        own |= {"buffer.memory": min(_MOST_BATCHES * row.batch, 256 * MB) if row.batch else row.size + KB}
         payload = ["--payload-file", str(self._payload(row.size))] if row.size <= _TEXT else ["--record-size", row.size]
         return self._run(
             "ProducerPerformance", "--topic", topic, "--num-records", count, "--throughput", pace, *payload,
@@ -339,7 +340,9 @@ def finish(process: subprocess.Popen[str]) -> str:
         process.kill()
         raise InfraError(f"{process.args!s:.200}: expected its end within {_WITHIN:g} s, got nothing") from None
     if process.returncode:
-        raise InfraError(f"a tool of Kafka ended with {process.returncode}: {output.strip()[-500:]}")
+        errors = [line for line in output.splitlines() if "Error" in line or "Exception" in line]
+        why = " ".join((errors[-1] if errors else output[-200:]).split())
+        raise InfraError(f"a tool of Kafka ended with {process.returncode}: {why}")
     return output
 
 

@@ -62,6 +62,8 @@ class SimulatedProducer:
         self._error: KafkaError | None = None
         """Why the transaction, or the producer, is of no more use."""
         self._is_open = False
+        self._is_flushing = False
+        """Whether what waits is sent at once: a commit waits for it."""
         if self._slot:  # of two of one slot in a process, the first is one that was given up
             if (former := process.parts.get(self._slot)) is not None:
                 former.close()
@@ -105,7 +107,8 @@ class SimulatedProducer:
         queue = self._queues.setdefault(place, deque())
         queue.append(item)
         if len(queue) == 1 and place not in self._under_way:
-            self._scheduler.at(self._linger + 0.0002, self._send, place)
+            wait = self._linger if not self._slot or place in self._known else 0.0
+            self._scheduler.at(wait + 0.0002, self._send, place)
 
     def _send(self, place: Place) -> None:
         queue = self._queues.get(place)
@@ -127,7 +130,7 @@ class SimulatedProducer:
             return  # given up meanwhile
         if answer is None:
             self._known.add(place)
-            self._send(place)
+            self._scheduler.at(0.0 if self._is_flushing else self._linger, self._send, place)
         elif answer is LOST or answer == KafkaError.CONCURRENT_TRANSACTIONS:
             self._scheduler.at(_AGAIN if answer is LOST else _CONCURRENT, self._send, place)
         else:
@@ -300,10 +303,8 @@ class SimulatedProducer:
     def _end(self, timeout: float, *, committed: bool) -> None:
         until = self._scheduler.now + timeout
         self._require_state(self._is_open or self._error is not None)
-        while committed and self._left and self._error is None:
-            if self._scheduler.now >= until:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, None, False, True))
-            self._wait(until)
+        if committed:
+            self._flush(until)
         self._tell_reports()
         self._require_sound()
         if self._known:
@@ -313,6 +314,18 @@ class SimulatedProducer:
                 until - self._scheduler.now, is_last=not committed,
             )  # fmt: skip
         self._is_open = False
+
+    def _flush(self, until: float) -> None:
+        self._is_flushing = True
+        for place in [one for one in self._queues if one in self._known]:
+            self._send(place)
+        try:
+            while self._left and self._error is None:
+                if self._scheduler.now >= until:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, None, False, True))
+                self._wait(until)
+        finally:
+            self._is_flushing = False
 
     def _insist(self, what: str, request: Callable[[], Any], timeout: float, *, is_last: bool = False) -> Any:
         """Send a request until it is answered; one whose answer was lost is sent again.

@@ -25,13 +25,16 @@ class KafkaBus:
         The deployment.
     client
         Name of the process, for the logs of the brokers.
+    linger
+        Time that a record of the writer waits for further ones [s]: what a process writes by itself, and in bursts, may
+        wait; whom a person or another process waits for may not.
     """
 
-    def __init__(self, connection: Connection, *, client: str) -> None:
+    def __init__(self, connection: Connection, *, client: str, linger: float = 0.0) -> None:
         self._connection = connection
         self._client = client
         self.health = BusHealth()
-        self._writer = KafkaWriter(connection, health=self.health, client=client)
+        self._writer = KafkaWriter(connection, health=self.health, client=client, linger=linger)
         self._watch = KafkaTopicWatch(connection)
 
     def open_reader(

@@ -208,7 +208,14 @@ TABLE: Final[Mapping[str, tuple[Setting, ...]]] = {
     "transactional": (
         _LARGEST,
         Setting("compression.type", "none", "none", "Topics are uncompressed: brokers would unpack each record."),
-        Setting("linger.ms", 5, 0, "A transaction is written at once."),
+        Setting(
+            "linger.ms",
+            5,
+            1000,
+            "A commit sends what waits at once, as one request for each partition. Records that left before it would be"
+            " on their way while others wait, and an idempotent client with five records of a partition on their way"
+            " asks without a pause whether the next may leave: a core for as long as the broker takes to confirm.",
+        ),
         Setting(
             "transaction.timeout.ms",
             60_000,

@@ -401,12 +401,15 @@ class KafkaStreamWriter:
 
     Parameters
     ----------
+    linger
+        Time that a record waits for further ones [s]. It should be longer than a broker takes to confirm a record: see
+        the reason of ``linger.ms`` in `facade.bus.kafka.client_settings`.
     patience
         A record without delivery for this time has failed [s].
     """
 
     def __init__(
-        self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.005, patience: float = 600.0
+        self, connection: Connection, *, health: BusHealth, client: str, linger: float = 0.05, patience: float = 600.0
     ) -> None:
         self._connection = connection
         self._health = health

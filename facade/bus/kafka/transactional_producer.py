@@ -267,6 +267,7 @@ class TransactionalProducer:
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
         """Commit or abort marks, and with them any open transaction on their partitions."""
+        assert all(one.value is None and one.partition >= 0 for one in marks), f"{marks}: a mark must have no effect"
         try:
             with self._watched():
                 producer.client.begin_transaction()
@@ -307,6 +308,7 @@ class TransactionalProducer:
     def _transact(
         self, producer: ProducerCore, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer
     ) -> None:
+        assert self._is_settled, f"{self._name}: a transaction begins while a former one may be open"
         with self._watched():
             producer.client.begin_transaction()
             for record in self._numbered(records):

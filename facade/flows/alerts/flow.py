@@ -94,6 +94,7 @@ class AlertLog:
     def append(self, sequence: int, text: bytes) -> None:
         """Add an entry; its number must be higher than the newest."""
         with self._lock:
+            assert not self._entries or sequence > self._entries[-1][0], f"entry {sequence} comes after a later one"
             self._entries.append((sequence, text))
             self._bytes += len(text)
             while len(self._entries) - self._begin > self._most or self._bytes > self._most_bytes:
@@ -282,6 +283,7 @@ class AlertsFlow(Flow):
         if sequence <= self.log.newest:
             return outcome  # read again
         text = _entry(message, sequence, self.log.newest, record.timestamp_us)
+        assert sequence > self.base >= 0, f"number {sequence} of offset {record.offset} does not follow {self.base}"
         self._newest = max(sequence, self._newest)
         self.log.append(sequence, text)
         if count:

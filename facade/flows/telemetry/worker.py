@@ -325,6 +325,8 @@ class TelemetryWorker(TransactionalWorker):
         account.used += reduced.used
         account.late += reduced.late
         if reduced.frame is not None:
+            summed, judged = int(reduced.frame.count.sum()), reduced.used + reduced.late
+            assert summed == judged, f"{run.topic}: {summed} records are summed up, {judged} are used or late"
             mine = self._frames.setdefault((run.topic, run.partition), [])
             mine.append(reduced.frame)
             if len(mine) > _MOST_FRAMES:
@@ -372,6 +374,8 @@ class TelemetryWorker(TransactionalWorker):
 
     def _commit(self) -> None:
         super()._commit()
+        for place, time in self._writing.items():
+            assert time > self._watermarks.get(place, NEVER), f"{place}: the watermark goes back to {time}"
         self._watermarks |= self._writing
         self._ended |= self._ending
         self._closes_at, self._closes = NEVER, False
