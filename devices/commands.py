@@ -14,7 +14,7 @@ from devices.queries import as_tango, client_of, refusal, tango_query
 from facade import tracing
 from facade.errors import NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import Gateway, read_decision, read_request
-from facade.flows.commands.outcomes import OK, QUEUED
+from facade.flows.commands.outcomes import OK, QUEUED, WAITING
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.view import as_dict
 from facade.icd.model import CommandDefinition, DeviceClass
@@ -172,15 +172,15 @@ class CommandedDevice(FacadeDevice):
         if tracked is None or tracked.device != self.get_name().lower():
             what = f"expected the id of a command of this device, got {id!r:.100}; GetCommandHistory gives the newest"
             raise refusal(what, "GetCommand")
-        held = {} if tracked.held is None else {"argument": tracked.held.argument}
-        return json.dumps(as_dict(tracked) | held)
+        is_kept = tracked.state in WAITING or tracked.message.argument is not None
+        return json.dumps(as_dict(tracked) | ({"argument": tracked.message.argument} if is_kept else {}))
 
     def query_GetCommandHistory(self, most: int) -> str:  # noqa: N802 - Tango's name
         """Return the newest commands, the newest first."""
         if not 1 <= most <= _LONGEST_HISTORY:
             raise refusal(f"expected 1 to {_LONGEST_HISTORY} commands, got {most}", "GetCommandHistory")
         tracker, device = self.gateway("GetCommandHistory").tracker, self.get_name().lower()
-        known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.issued)
+        known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.message.issued)
         return json.dumps([as_dict(one) for one in reversed(known[-most:])])
 
     def gateway(self, where: str) -> Gateway:

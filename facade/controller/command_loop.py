@@ -241,7 +241,6 @@ class Handling:
             return False
         if not self.outbox.confirm(execution, execution.message.not_after):
             return False
-        self.tracker.note(ack)
         return is_known(PROVEN)
 
     def _ended(self, execution: Execution, event: Event, text: str, result: object) -> tuple[Event, str, object]:

@@ -172,7 +172,6 @@ def _accepts_unheard(self: Handling, execution: Execution) -> bool:
     within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
     if not execution.message.repeatable and self.ownership.check(execution, within=within) is Owner.UNKNOWN:
         return False
-    self.tracker.note(ack)
     return True
 
 

@@ -289,12 +289,12 @@ def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
     (one,) = site.now.tracker.pending(SUBARRAY) or site.now.tracker.finished(SUBARRAY, 1)
     lost, unknown = ("UNDELIVERED", "HELD") if at == "call" else ("HELD", "NEW")
     assert one.status == (lost if isinstance(error, NotSent) else unknown)
-    if one.status == "HELD":
+    if waits := one.status == "HELD":
         site.approve(one.id)
     else:
         with pytest.raises(CommandRefused, match="that waits for a second person"):
             site.approve(one.id)
-    assert len(site.commands()) == (one.status == "HELD")
+    assert len(site.commands()) == waits
 
 
 def test_a_command_whose_approval_was_not_sent_goes_on_waiting_and_expires(site: Site) -> None:

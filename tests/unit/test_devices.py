@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import tango
@@ -23,7 +24,7 @@ from facade.clock import SystemClock, as_time
 from facade.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
-from facade.flows.commands.outcomes import OK, QUEUED, Tracked
+from facade.flows.commands.outcomes import OK, QUEUED, Tracked, command_of
 from facade.flows.overview.views import BusView
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
@@ -409,8 +410,8 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
         def __init__(self):
             self.classes, self.given = {"test/nodb/sdpsubarray": ICD.classes["SdpSubarray"]}, []
             self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5_000_000))
-            waiting = Tracked(id="1_1_Scan", device="test/nodb/sdpsubarray", command="Scan", status="HELD")
-            waiting.held = SimpleNamespace(argument={"scan_id": 7})
+            message = command_of("1_1_Scan", "test/nodb/sdpsubarray", "Scan")
+            waiting = Tracked.of(msgspec.structs.replace(message, argument={"scan_id": 7}), "HELD")
             self.tracker = SimpleNamespace(find={waiting.id: waiting}.get)
 
         def give(self, device, name, argument, headers, *, client, operator):

@@ -532,7 +532,7 @@ def test_a_command_that_comes_to_the_bus_after_it_was_given_up_stays_so_and_bloc
         bench.clock.sleep(0.5)
         server.cycle()
     assert given.status == "UNDELIVERED"
-    times = {name: getattr(given, name) for name in ("issued", "not_after", "deadline", "ceiling")}
+    times = {name: getattr(given.message, name) for name in ("issued", "not_after", "deadline", "ceiling")}
     late = CommandMessage(
         id=given.id, device=SUBARRAY, command="Configure", argument=CONFIGURE, transaction_id=TXN, repeatable=False,
         origin="server", **times,
@@ -571,7 +571,7 @@ def test_a_command_that_may_still_appear_is_not_said_to_be_lost(bench, server):
         server.give("Configure", argument)
     server.bus.deaf = False
     (tracked,) = server.tracker.pending(SUBARRAY)
-    while bench.clock.now() * 1e6 < tracked.not_after:
+    while bench.clock.now() * 1e6 < tracked.message.not_after:
         bench.clock.sleep(0.5)
         server.cycle()
     with pytest.raises(OutcomeUnknown, match="not seen on the bus yet"):
@@ -589,7 +589,7 @@ def test_a_lost_command_is_sent_again_under_the_same_id(bench, server):
     bench.clock.sleep(1.0)
     assert server.give("Configure", argument) == tracked.id
     (command,) = bench.commands()
-    assert (command.id, command.not_after) == (tracked.id, tracked.not_after)
+    assert (command.id, command.not_after) == (tracked.id, tracked.message.not_after)
 
 
 def test_before_the_bus_was_read_nothing_is_sent(bench):

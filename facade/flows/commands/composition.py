@@ -22,7 +22,7 @@ from facade.flows.commands.messages import (
     ack_record,
     unapproved_record,
 )
-from facade.flows.commands.outcomes import HELD
+from facade.flows.commands.outcomes import WAITING
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
@@ -140,7 +140,7 @@ class CommandDeadlines:
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(self._clock.now_us(), monotonic, self._origin, self._has_read):
                 one = self._tracker.find(ack.id)
-                waits = one is not None and one.status == HELD
+                waits = one is not None and one.state in WAITING
                 self._post(unapproved_record(ack) if waits else ack_record(ack))
 
     def end(self) -> None:

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Protocol
 import msgspec
 
 from facade.bus.port import Headers, Record
-from facade.clock import Clock, as_duration, utc_seconds, utc_text
+from facade.clock import Clock, Time, as_duration, utc_seconds, utc_text
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import INTERVAL, Lease
@@ -34,7 +34,7 @@ from facade.flows.commands.messages import (
     held_record,
     unapproved_record,
 )
-from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
+from facade.flows.commands.outcomes import NEW, UNDELIVERED, WAITING, Tracked, digest
 from facade.flows.commands.refused import FAILED, NOT_ALLOWED, Refusals
 from facade.flows.commands.rules import (
     REPORTED,
@@ -249,16 +249,20 @@ class Gateway:
             else:
                 self._require_allowed(device, command)
                 self._require_sense(device, command, document, where)
-            held = None if before is None else before.held
-            message = held or self._message(device, command, document, transaction_id, before, client, operator)
-            waits = where in self.approvals if before is None else held is not None
-            if waits and before is None:
-                self._require_place(device, name, where)
-                until = message.issued + as_duration(command.approval_within)
-                message = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
-                self.tracker.hold(message)
-            elif self.tracker.find(message.id) is None:
-                self.tracker.begin(message)
+            if before is not None:
+                waits = before.state in WAITING
+                # A repeated call changes neither the issuer nor the approver.
+                message = msgspec.structs.replace(before.message, argument=document)
+            else:
+                waits = where in self.approvals
+                message = self._message(device, command, document, transaction_id, client, operator)
+                if waits:
+                    self._require_place(device, name, where)
+                    until = message.issued + as_duration(command.approval_within)
+                    message = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
+                    self.tracker.hold(message)
+                else:
+                    self.tracker.begin(message)
             self._sending.add(message.id)
             try:
                 if waits:
@@ -292,8 +296,9 @@ class Gateway:
             self._require_allowed(device, command)
             self._require_sense(device, command, waiting.argument, where)
             made = self._message(
-                device, command, waiting.argument, waiting.transaction_id, None, waiting.client, waiting.operator
+                device, command, waiting.argument, waiting.transaction_id, waiting.client, waiting.operator
             )
+            appended_us = tracked.appended_us
             message = msgspec.structs.replace(
                 made,
                 id=waiting.id,
@@ -306,7 +311,7 @@ class Gateway:
                 raise _not_waiting(waiting.id, where)
             self._sending.add(message.id)
             try:
-                return self._send(message, headers, order.close, again=False, waiting=tracked)
+                return self._send(message, headers, order.close, again=False, waiting=(waiting, appended_us))
             finally:
                 self._sending.discard(message.id)
 
@@ -342,7 +347,7 @@ class Gateway:
             )
             self._sending.add(waiting.id)
             began = self.clock.monotonic()
-            is_first = self.tracker.withdraw(tracked, began)
+            is_first = self.tracker.close(tracked, began)
             try:
                 self.sender.send(unapproved_record(ack, headers), self.timeout, order.close)
                 now = self.clock.monotonic()
@@ -350,7 +355,7 @@ class Gateway:
                     raise OutcomeUnknown("another device server may have had it approved meanwhile")
             except (NotSent, OutcomeUnknown) as error:
                 if is_first and isinstance(error, NotSent):  # otherwise it says nothing about the first time
-                    self.tracker.wait_on(tracked)
+                    self.tracker.wait_on(waiting, tracked.appended_us)
                     raise NotSent(f"{waiting.command} was not withdrawn, and goes on waiting: {error}") from error
                 what = (
                     f"outcome of the withdrawal unknown: {error}; ask GetCommand({waiting.id!r}), or withdraw it again"
@@ -374,11 +379,11 @@ class Gateway:
             raise CommandRefused(FAILED, f"{name} {what}", where)
         id = decision.id
         found = self.tracker.find(id)
-        if found is None or found.held is None or found.status != HELD or found.device != device:
+        if found is None or found.state not in WAITING or found.device != device:
             raise _not_waiting(id, where)
-        if id in self._sending or self.clock.now_us() > found.held.not_after:
+        if id in self._sending or self.clock.now_us() > found.message.not_after:
             raise _not_waiting(id, where)
-        return found, found.held
+        return found, found.message
 
     def why_not_held(self) -> str:
         """Return the reason why the lease does not allow this server to write to the bus; empty: it does.
@@ -389,7 +394,7 @@ class Gateway:
         return self.lease.why_not_held(by, self.clock.now_us())
 
     def _require_place(self, device: str, name: str, where: str) -> None:
-        waiting = sum(one.status == HELD for one in self.tracker.pending(device))
+        waiting = sum(one.state in WAITING for one in self.tracker.pending(device))
         if waiting >= MOST_PENDING:
             what = f"{name}: {waiting} commands wait for a second person; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, where)
@@ -461,22 +466,23 @@ class Gateway:
         """Return the id of the command of a transaction id; None: it must be sent again."""
         if before.digest != argument:
             what = (
-                f"{before.command}: transaction_id {before.transaction_id} was used for command {before.id} with"
-                " another argument; expected a new one"
+                f"{before.command}: transaction_id {before.message.transaction_id} was used for command {before.id}"
+                " with another argument; expected a new one"
             )
             raise CommandRefused(FAILED, what, where)
         if before.status == UNDELIVERED and not before.place:
             what = f"{before.command}: command {before.id} of this transaction_id never reached the bus; use a new one"
             raise CommandRefused(FAILED, what, where)
-        waits = before.status == HELD
-        if (waits and not before.appended_us) or (before.status == NEW and not before.place):
+        waits = before.state in WAITING
+        if (waits and not before.appended_us) or before.state == NEW:
             if before.id in self._sending:  # its caller may be told that it was never sent
-                raise _unknown(before, "another call is sending it", waits=waits)
-            if self.clock.now_us() < before.not_after:
+                raise _unknown(before.message, "another call is sending it", waits=waits)
+            if self.clock.now_us() < before.message.not_after:
                 return None  # it may never arrive: the same id prevents a second execution
             # A slow bus may have it all the same.
-            raise _unknown(before, "it was not seen on the bus yet", waits=waits)
-        _log.info("repeated transaction_id=%s id=%s device=%s", before.transaction_id, before.id, before.device)
+            raise _unknown(before.message, "it was not seen on the bus yet", waits=waits)
+        tags = before.message.transaction_id, before.id, before.device
+        _log.info("repeated transaction_id=%s id=%s device=%s", *tags)
         return before.id
 
     def _message(
@@ -485,15 +491,14 @@ class Gateway:
         command: CommandDefinition,
         document: dict[str, Any] | None,
         transaction_id: str,
-        before: Tracked | None,
         client: str,
         operator: str,
     ) -> CommandMessage:
-        now_us = self.clock.now_us() if before is None else before.issued
+        now_us = self.clock.now_us()
         # Commands are in the order of their issue times, even if the clock is set back.
-        issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
+        issued = self.tracker.next_issue(device, now_us)
         return CommandMessage(
-            id=command_id(issued, secrets.randbelow(10**12), command.name) if before is None else before.id,
+            id=command_id(issued, secrets.randbelow(10**12), command.name),
             device=device,
             command=command.name,
             argument=document,
@@ -504,11 +509,8 @@ class Gateway:
             ceiling=now_us + as_duration(command.ceiling),
             repeatable=command.repeatable,
             origin=self.origin,
-            # A repeated call changes neither the issuer nor the approver.
-            client=client[:200] if before is None else before.client,
-            operator=operator if before is None else before.operator,
-            approver="" if before is None else before.approver,
-            approver_client="" if before is None else before.approver_client,
+            client=client[:200],
+            operator=operator,
         )
 
     def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
@@ -531,7 +533,7 @@ class Gateway:
         queued: Callable[[], None],
         *,
         again: bool,
-        waiting: Tracked | None = None,
+        waiting: tuple[CommandMessage, Time] | None = None,
     ) -> str:
         tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
         try:
@@ -541,7 +543,7 @@ class Gateway:
                 _log.warning("command not sent again %s: %s", tags, error)
                 raise _unknown(message, str(error)) from error
             if waiting is not None:
-                self.tracker.wait_on(waiting)
+                self.tracker.wait_on(*waiting)
                 what = "the approval was not sent, and the command goes on waiting for a second person"
                 raise NotSent(f"{message.command}: {what}: {error}") from error
             self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
@@ -567,7 +569,7 @@ def _not_waiting(id: str, where: str) -> CommandRefused:
     return CommandRefused(FAILED, what, where)
 
 
-def _unknown(command: CommandMessage | Tracked, why: str, *, waits: bool = False) -> OutcomeUnknown:
+def _unknown(command: CommandMessage, why: str, *, waits: bool = False) -> OutcomeUnknown:
     limit = "cannot be approved" if waits else "will not begin"
     return OutcomeUnknown(
         f"{command.command}: outcome unknown: {why}. It {limit} after {utc_seconds(command.not_after)}; ask"

@@ -27,7 +27,7 @@ def fresh(report: Reported | None, tracked: Tracked) -> bool:
         return False
     if report.command:
         # The id of an approved command is older than its issue.
-        return report.command == tracked.id or issued(report.command) >= tracked.issued
+        return report.command == tracked.id or issued(report.command) >= tracked.message.issued
     # The report names no command: their order on the bus decides.
     return bool(tracked.appended_us) and report.appended_us > tracked.appended_us
 
@@ -52,7 +52,7 @@ def shown(
     label = initial if report is None else str(report.value)
     for tracked in reversed(pending):
         command = commands.get(tracked.command)
-        if tracked.status == NEW and not tracked.place:
+        if tracked.state == NEW:
             continue  # it may never arrive
         if command is not None and command.reports == attribute:
             return label if command.transitional is None or fresh(report, tracked) else command.transitional

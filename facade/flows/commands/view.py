@@ -11,11 +11,11 @@ from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
     ACCEPTED,
-    HELD,
     IN_PROGRESS,
     RESULT_CODE,
     TASK_STATUS,
     TIMED_OUT,
+    WAITING,
     Tracked,
     result,
 )
@@ -135,7 +135,7 @@ class CommandView(DeviceView):
         finished = self._tracker.finished(self._device, _FINISHED)
         executing = [one for one in pending if one.status in (ACCEPTED, IN_PROGRESS)]
         queued = [one for one in pending if one not in executing]
-        ordered = sorted([*finished, *pending], key=lambda one: one.issued)
+        ordered = sorted([*finished, *pending], key=lambda one: one.message.issued)
         newest = ordered[-1] if ordered else None
         self._texts = {one.id: self._texts.get(one.id) or json.dumps(_finished(one)) for one in finished}
         return {
@@ -154,7 +154,7 @@ class CommandView(DeviceView):
             "lrcExecuting": tuple(json.dumps(_executing(one)) for one in executing),
             "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
-            "transactionId": "" if newest is None else newest.transaction_id,
+            "transactionId": "" if newest is None else newest.message.transaction_id,
             "commandedObsState": self._commanded(self._tracker.under_way(self._device), ordered),
             "commandsPending": len(pending),
             "commandsFinished": self._tracker.finished_total(self._device),
@@ -165,7 +165,7 @@ class CommandView(DeviceView):
     def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
         reported = self._states.label(self._device, OBS_STATE, self._initial)
         reached = None if pending else STABLE.get(reported)
-        given = [one for one in given if one.status != HELD]
+        given = [one for one in given if one.state not in WAITING]
         return reached or commanded(given, self._commands) or self._initial
 
 
@@ -272,15 +272,15 @@ def as_dict(one: Tracked) -> dict[str, Any]:
         "id": one.id,
         "device": one.device,
         "name": one.command,
-        "transaction_id": one.transaction_id,
-        "client": one.client,
-        "operator": one.operator,
-        "approver": one.approver,
-        "approver_client": one.approver_client,
+        "transaction_id": one.message.transaction_id,
+        "client": one.message.client,
+        "operator": one.message.operator,
+        "approver": one.message.approver,
+        "approver_client": one.message.approver_client,
         "status": one.status,
         "task_status": TASK_STATUS[one.status],
-        "submitted_time": utc_text(one.issued),
-        "not_after": utc_text(one.not_after),
+        "submitted_time": utc_text(one.message.issued),
+        "not_after": utc_text(one.message.not_after),
         "deadline": utc_text(one.deadline),
         "started_time": utc_text(one.began) if one.began else None,
         "finished_time": utc_text(one.ended) if one.ended else None,
@@ -297,7 +297,7 @@ def as_dict(one: Tracked) -> dict[str, Any]:
 
 
 def _queued(one: Tracked) -> dict[str, Any]:
-    return {"uid": one.id, "name": one.command, "submitted_time": utc_text(one.issued)}
+    return {"uid": one.id, "name": one.command, "submitted_time": utc_text(one.message.issued)}
 
 
 def _executing(one: Tracked) -> dict[str, Any]:
