@@ -16,6 +16,7 @@ import tango
 from tango import LockerLanguage
 from tango.test_context import DeviceTestContext
 
+from devices import commands
 from devices.base import FacadeDevice, TangoSink, device_class, set_limits
 from devices.classes import device_classes
 from devices.mapping import to_tango
@@ -37,6 +38,7 @@ from facade.runtime.columns import ColumnArrays, ReadingColumn, nothing
 from facade.runtime.device_state import DeviceSettings, DeviceStates
 from facade.runtime.publisher import Publisher
 from tests.support.overview import NOW, overview
+from tests.support.simulated_bus import Answer
 from tests.support.waiting import HANG, until
 
 ICD = load()
@@ -405,7 +407,7 @@ def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them(
         assert "in OFF state" in proxy.status()
 
 
-def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
+def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once(monkeypatch):
     class Gateway:
         def __init__(self):
             self.classes, self.given = {"test/nodb/sdpsubarray": ICD.classes["SdpSubarray"]}, []
@@ -418,13 +420,13 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
             self.given.append((name, argument, client.rpartition(", ")[2], operator))
             return f"1_1_{name}"
 
-        def approve(self, device, approval, headers, *, client):
-            self.given.append((approval.id, None, client.rpartition(", ")[2], approval.operator))
-            return approval.id
-
-        withdraw = approve
+    def decide(gateway, device, decision, headers, *, client):
+        gateway.given.append((decision.id, None, client.rpartition(", ")[2], decision.operator))
+        return decision.id
 
     gateway = Gateway()
+    for name in ("approve", "withdraw"):
+        monkeypatch.setattr(commands, name, decide)
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
         proxy.ReleaseAllResources()
@@ -544,10 +546,11 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
     written, troubles = [], ["another device server is alive", "", "", ""]
     errors = [NotSent("no broker took it"), OutcomeUnknown("no broker confirmed it"), None]
 
-    def send(record, timeout, queued):
-        if error := errors.pop(0):
-            raise error
-        written.append((record, timeout))
+    def send(record, timeout):
+        error = errors.pop(0)
+        if error is None:
+            written.append((record, timeout))
+        return Answer(error)
 
     with context("SdpMaster") as proxy:
         name, offline = proxy.dev_name().lower(), ICD.enums["AdminMode"].index("OFFLINE")
