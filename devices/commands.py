@@ -13,8 +13,9 @@ from devices.mapping import TangoReading, to_tango
 from devices.queries import as_tango, client_of, refusal, tango_query
 from facade import tracing
 from facade.errors import NotSent, OutcomeUnknown
-from facade.flows.commands.gateway import Gateway, read_decision, read_request
-from facade.flows.commands.outcomes import OK, QUEUED
+from facade.flows.commands.approvals import approve, read_decision, withdraw
+from facade.flows.commands.gateway import Gateway, read_request
+from facade.flows.commands.outcomes import OK, QUEUED, WAITING
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.view import as_dict
 from facade.icd.model import CommandDefinition, DeviceClass
@@ -121,7 +122,7 @@ class CommandedDevice(FacadeDevice):
         message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device, client=client)
         try:
             # As a command: a record that has not left in time is dropped, and cannot take effect later.
-            gateway.sender.send(state_record(message, SETTINGS), gateway.timeout, lambda: None)
+            gateway.sender.send(state_record(message, SETTINGS), gateway.timeout).result()
         except NotSent as error:
             raise refusal(f"adminMode {wanted} was not sent, and will not take effect: {error}", name) from error
         except OutcomeUnknown as error:
@@ -155,7 +156,7 @@ class CommandedDevice(FacadeDevice):
         where = "ApproveCommand"
         gateway, device, client = self.gateway(where), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(where):
-            id = gateway.approve(device, read_decision(text, where), tracing.current(), client=client)
+            id = approve(gateway, device, read_decision(text, where), tracing.current(), client=client)
             return [QUEUED], [id]
 
     def query_WithdrawCommand(self, text: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's name
@@ -163,7 +164,7 @@ class CommandedDevice(FacadeDevice):
         where = "WithdrawCommand"
         gateway, device, client = self.gateway(where), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(where):
-            id = gateway.withdraw(device, read_decision(text, where), tracing.current(), client=client)
+            id = withdraw(gateway, device, read_decision(text, where), tracing.current(), client=client)
             return [OK], [id]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name
@@ -172,15 +173,15 @@ class CommandedDevice(FacadeDevice):
         if tracked is None or tracked.device != self.get_name().lower():
             what = f"expected the id of a command of this device, got {id!r:.100}; GetCommandHistory gives the newest"
             raise refusal(what, "GetCommand")
-        held = {} if tracked.held is None else {"argument": tracked.held.argument}
-        return json.dumps(as_dict(tracked) | held)
+        is_kept = tracked.state in WAITING or tracked.message.argument is not None
+        return json.dumps(as_dict(tracked) | ({"argument": tracked.message.argument} if is_kept else {}))
 
     def query_GetCommandHistory(self, most: int) -> str:  # noqa: N802 - Tango's name
         """Return the newest commands, the newest first."""
         if not 1 <= most <= _LONGEST_HISTORY:
             raise refusal(f"expected 1 to {_LONGEST_HISTORY} commands, got {most}", "GetCommandHistory")
         tracker, device = self.gateway("GetCommandHistory").tracker, self.get_name().lower()
-        known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.issued)
+        known = sorted(tracker.finished(device, most) + tracker.pending(device), key=lambda one: one.message.issued)
         return json.dumps([as_dict(one) for one in reversed(known[-most:])])
 
     def gateway(self, where: str) -> Gateway:

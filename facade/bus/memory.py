@@ -7,7 +7,7 @@ records written.
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
@@ -235,15 +235,15 @@ class MemoryReceipt:
 
 
 class MemorySender:
-    """Sends single commands; see `facade.flows.commands.gateway.CommandSender`."""
+    """Sends single commands; see `facade.bus.port.CommandSender`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
-    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
+    def send(self, record: Record, timeout: float) -> "MemorySending":
         """Write a record."""
         self._log.append(record)
-        queued()
+        return MemorySending()
 
     def post(self, record: Record) -> None:
         """Write a record."""
@@ -257,3 +257,10 @@ class MemorySender:
 
     def close(self, timeout: float) -> None:
         """Do nothing: nothing is queued."""
+
+
+class MemorySending:
+    """A record that is on the bus."""
+
+    def result(self) -> None:
+        """Return at once."""

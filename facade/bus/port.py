@@ -291,6 +291,28 @@ class Writer(Protocol):
         """Wait for queued records, at most `timeout` [s]."""
 
 
+class Sending(Protocol):
+    """A single record on its way to the bus."""
+
+    def result(self) -> None:
+        """Wait until all in-sync replicas have the record.
+
+        Raises
+        ------
+        NotSent
+            The record is surely not on the bus, and will not be.
+        OutcomeUnknown
+            The record may be on the bus, or still come, after the timeout.
+        """
+
+
+class CommandSender(Protocol):
+    """Writes single records in a bounded time."""
+
+    def send(self, record: Record, timeout: float) -> Sending:
+        """Queue a record, to which the bus has `timeout` [s]; later ones are sent after it."""
+
+
 class QueueingWriter(Writer, Protocol):
     """A writer that reports the results of queued records without waiting."""
 

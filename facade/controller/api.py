@@ -57,10 +57,19 @@ class Controller:
     def command(self, *names: str) -> Callable[[Handler], Handler]:
         """Register a handler for commands of these names.
 
-        The value that the handler returns is the result of the command: anything that JSON can hold, or None.
-        If the handler raises `Rejected`, the command is REJECTED. Any other exception makes it FAILED, with the
-        text of the exception. Commands of one device run one after the other, those of different devices at
-        the same time.
+        Commands of one device run one after the other, those of different devices at the same time. The end of
+        the handler decides what becomes of the command:
+
+        - It returns: COMPLETED. The value is the result: anything that JSON can hold, or None.
+        - It raises `Rejected`: REJECTED with its text, or FAILED after progress was reported.
+        - It lets `Cancelled` through: ABORTED, if another command has ended it or its giver has taken it back. If
+          the controller ends, a repeatable command is left to its next start, and any other is FAILED.
+        - It raises any other exception: FAILED, with the name and the text of the exception.
+
+        A repeatable command whose partition has moved meanwhile has no outcome here: the controller that has the
+        partition now begins it again. After FAILED, the device is reported to be in FAULT with the text in
+        `errorMessages`, unless the handler has reported a stable obsState; after REJECTED, only if obsState is
+        transitional. Orders without an outcome end as ABORTED with the command, unless it is COMPLETED.
 
         Raises
         ------

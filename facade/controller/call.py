@@ -82,8 +82,9 @@ class Device:
         Cancelled
             The controller ends while the bus takes no records.
         """
-        for record in records:
-            self._outbox.post(self._reports, replace(record, headers=(*record.headers, *self.headers)))
+        self._outbox.write(
+            self._reports, [replace(record, headers=(*record.headers, *self.headers)) for record in records]
+        )
         self.confirm()
 
     def confirm(self) -> None:

@@ -89,7 +89,7 @@ class Handling:
             return
         if self.is_late(execution):
             return
-        self.outbox.send(msgspec.structs.replace(known, states={}), execution.headers)
+        self.outbox.conclude(Reports(execution.device, headers=execution.headers), known)
 
     def call_hook(self, device: str, command: str, id: str) -> None:
         """Run the `interrupted` hook for a device whose command will not resume.
@@ -237,11 +237,10 @@ class Handling:
             )
 
         ack = self.outbox.ack(execution.message, "ACCEPTED")
-        if not (self.outbox.post(execution, ack_record(ack, execution.headers)) and is_known()):
+        if not (self.outbox.write(execution, [ack_record(ack, execution.headers)]) and is_known()):
             return False
         if not self.outbox.confirm(execution, execution.message.not_after):
             return False
-        self.tracker.note(ack)
         return is_known(PROVEN)
 
     def _ended(self, execution: Execution, event: Event, text: str, result: object) -> tuple[Event, str, object]:
@@ -258,7 +257,7 @@ class Handling:
         return event, text, result
 
     def _handle(self, execution: Execution) -> tuple[Event, str, object]:
-        """Call the handler; return the event of its end, with a text and a result."""
+        """Call the handler; return the event of its end, with a text and a result; see `Controller.command`."""
         try:
             with tracing.span(
                 f"{self.controller.component} {execution.command}",
@@ -474,7 +473,7 @@ class CommandLoop:
             failed = msgspec.structs.replace(
                 ack, status="FAILED", time=now_us, text=INTERRUPTED, remaining=None, progress=None
             )
-            if self._outbox.send(failed):
+            if self._outbox.conclude(Reports(ack.device), failed):
                 self._tracker.note(failed)
 
     def _reassign(self, assignment: Mapping[int, int]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from facade import tracing
 from facade.clock import NOTHING, SECOND, Clock, Time, as_duration
-from facade.controller.execution_state import Execution, NotFollowed, Order, OrderOutcome
+from facade.controller.execution_state import Execution, NotFollowed, Order, OrderOutcome, Reports
 from facade.controller.outbox import Outbox
 from facade.errors import ArgumentError, BusError
 from facade.flows.commands.messages import AckStatus, CommandMessage, issued, order_id, order_record
@@ -199,7 +199,7 @@ class Orders:
     def _end(self, execution: Execution, order: Order, status: AckStatus, text: str) -> None:
         """Write the outcome of an order; the log may already have another one."""
         ack = self._outbox.ack(order.message, status, text)
-        if self._outbox.send(ack, execution.headers):
+        if self._outbox.conclude(Reports(ack.device, headers=execution.headers), ack):
             self._tracker.note(ack)
 
 

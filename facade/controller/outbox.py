@@ -1,5 +1,7 @@
 """The records of a controller: acknowledgements and states, each sent until the bus has confirmed it.
 
+`write` queues records behind earlier ones of the same device, and `confirm` waits until the bus has them all.
+
 A report of a handler is on the bus before the handler continues. Only the final state of its command waits for the
 outcome, and is posted right after it. They are on two partitions, so the outcome has a copy of the state.
 """
@@ -14,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import Headers, Record, Writer
+from facade.bus.port import Record, Writer
 from facade.clock import FOREVER, NEVER, Clock, Duration, Time, as_duration
 from facade.controller.command_state import Event
 from facade.controller.execution_state import Cancelled, Execution, Posted, Reports
@@ -119,7 +121,7 @@ class Outbox:
         self.closed = False
         """Set before the process ends: nothing is repeated then."""
 
-    def insist(self, attempt: Callable[[], None], until: Time = FOREVER) -> bool:
+    def _insist(self, attempt: Callable[[], None], until: Time = FOREVER) -> bool:
         """Repeat an attempt until it succeeds; False at a time, or at the end."""
         while True:
             try:
@@ -150,10 +152,6 @@ class Outbox:
             result=result,
         )
 
-    def send(self, ack: AckMessage, headers: Headers = ()) -> bool:
-        """Write an acknowledgement durably; see `insist`."""
-        return self.insist(lambda: self.writer.send_durably(ack_record(ack, headers), _CONFIRM))
-
     def report(self, reports: Reports, values: Mapping[str, str]) -> None:
         """Write states; see `facade.controller.call.Device.report`.
 
@@ -175,29 +173,45 @@ class Outbox:
         finally:
             # Values before a wrong one are already known here, so they are sent all the same.
             records = [replace(state_record(message), headers=reports.headers) for message in kept]
-            with self._posting:
-                while reports.posted and reports.posted[0].receipt is not None and reports.posted[0].receipt.confirmed:
-                    del reports.posted[0]
-                reports.posted.append(Posted(records, None, kept))
-                if left := reports.reaches(values):
-                    self._left.append(reports)
-            if not (left or self.confirm(reports)):
+            is_final = reports.reaches(values)
+            if not (self.write(reports, records, kept, later=is_final) and (is_final or self.confirm(reports))):
                 raise Cancelled("the controller ends, and the bus takes nothing")
 
     def report_fault(self, reports: Reports, text: str) -> None:
         """Write that a device is in FAULT, with the reason."""
         self.report(reports, {"errorMessages": json.dumps([_whole(text)]), OBS_STATE: FAULT})
 
-    def post(self, reports: Reports, record: Record) -> bool:
-        """Post a record after earlier ones of the same device; False at the end.
+    def write(
+        self, reports: Reports, records: Sequence[Record], states: Sequence[StateMessage] = (), *, later: bool = False
+    ) -> bool:
+        """Queue records behind earlier ones of the same device; False at the end of the process.
 
-        It is in `Reports.posted` until `confirm` has found it on the bus.
+        They are in `Reports.posted` until `confirm` has found them on the bus.
+
+        Parameters
+        ----------
+        states
+            The states in the records; an outcome that is written before the bus has them carries a copy.
+        later
+            Whether the records wait for the outcome, or for `post_left`.
+
+        Raises
+        ------
+        ValueError
+            A record is larger than its topic takes.
         """
-        most = self._most_bytes.get(record.topic, sys.maxsize) - _AROUND
-        if (length := len(record.key or b"") + len(record.value or b"")) > most:
-            raise ValueError(f"record for {record.topic}: expected at most {most} bytes, got {length}")
-        reports.posted.append(Posted([record], None))
-        return self.insist(lambda: self._post(reports))
+        for record in records:
+            most = self._most_bytes.get(record.topic, sys.maxsize) - _AROUND
+            if (length := len(record.key or b"") + len(record.value or b"")) > most:
+                raise ValueError(f"record for {record.topic}: expected at most {most} bytes, got {length}")
+        with self._posting:
+            while reports.posted and reports.posted[0].receipt is not None and reports.posted[0].receipt.confirmed:
+                del reports.posted[0]
+            reports.posted.append(Posted(records, None, states))
+            if later:
+                self._left.append(reports)
+                return True
+        return self._insist(lambda: self._post(reports))
 
     def post_left(self) -> None:
         """Post final states whose handlers have continued instead of returning."""
@@ -211,8 +225,8 @@ class Outbox:
                     self._left.append(reports)  # the next time, or with the outcome
 
     def confirm(self, reports: Reports, until: Time = FOREVER) -> bool:
-        """Wait until all posted records of a device are on the bus; see `insist`."""
-        return self.insist(lambda: self._confirm(reports), until)
+        """Wait until all posted records of a device are on the bus; False at a time, or at the end of the process."""
+        return self._insist(lambda: self._confirm(reports), until)
 
     def _confirm(self, reports: Reports) -> None:
         while reports.posted:
@@ -234,26 +248,26 @@ class Outbox:
                 if posted.receipt is None:
                     posted.receipt = self.writer.post(posted.records)
 
-    def conclude(self, execution: Execution, ack: AckMessage) -> bool:
+    def conclude(self, reports: Reports, ack: AckMessage) -> bool:
         """Write an outcome, and wait until the bus has it together with all reports; False at the end."""
-        open_ = [posted for posted in execution.posted if posted.receipt is None or not posted.receipt.confirmed]
+        open_ = [posted for posted in reports.posted if posted.receipt is None or not posted.receipt.confirmed]
         states = {
             message.attribute: ReportedState(message.value, message.time)
             for posted in open_
             for message in posted.states
         }
         if sum(len(state.value) for state in states.values()) > _LONGEST_STATES:
-            if not self.confirm(execution):
+            if not self.confirm(reports):
                 return False
             open_, states = [], {}
         ack = msgspec.structs.replace(ack, states=states)
-        execution.posted = [
+        reports.posted = [
             # ACCEPTED, after an outage: never after an outcome
             *(posted for posted in open_ if not posted.states),
-            Posted([ack_record(ack, execution.headers)], None),
+            Posted([ack_record(ack, reports.headers)], None),
             *(posted for posted in open_ if posted.states),
         ]
-        return self.confirm(execution)
+        return self.confirm(reports)
 
     def record_again(self, messages: Sequence[StateMessage]) -> None:
         """Write states again that are missing on the log or followed by an older one; never over a newer one."""

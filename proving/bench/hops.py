@@ -136,7 +136,7 @@ def echo(context: RoleContext) -> None:
     while not context.called_off:
         for record in reader.take(1, 0.1):
             for value in (ACCEPTED, record.value):
-                sender.send(Record(topic=ACKS, key=record.key, value=value), _PATIENCE)
+                sender.send(Record(topic=ACKS, key=record.key, value=value), _PATIENCE).result()
 
 
 def scan_types(size: int) -> list[dict[str, Any]]:
@@ -179,7 +179,7 @@ def call_commands(
 
     def round_trip(text: str) -> float:
         value, began = text.encode(), clock.monotonic()
-        sender.send(Record(topic=COMMANDS, key=b"bench", value=value), _PATIENCE)
+        sender.send(Record(topic=COMMANDS, key=b"bench", value=value), _PATIENCE).result()
         while clock.monotonic() - began < _PATIENCE:
             if any(record.value == value for record in reader.take(1, 0.1)):
                 return clock.monotonic() - began

@@ -19,6 +19,7 @@ from facade.bus.kafka.bus import KafkaBus
 from facade.controller.simulator.controller import ExecutionLine
 from facade.errors import InfraError
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
+from facade.flows.commands.outcomes import FINAL
 from facade.infra.processes import Process
 from proving.balance import Balance
 from proving.command_account import FoundCommands, account
@@ -129,10 +130,7 @@ class CommandFaultRun(FaultRun):
         bus = KafkaBus(self.deployment.connection, client="fault-run")
         shown: dict[str, str] = {}
         for device in self._devices:
-            proxy = self.deployment.proxy(device)
-            proxy.set_timeout_millis(_ANSWERS_WITHIN)
-            history = proxy.command_inout("GetCommandHistory", 2000)
-            shown |= {one["id"]: one["status"] for one in msgspec.json.decode(history)}
+            shown |= self._statuses(device)
         found = FoundCommands(
             calls=read_calls(self._calls),
             commands=[decode(record.value or b"", type=CommandMessage) for record in bus.read_all(COMMANDS)],
@@ -163,13 +161,20 @@ class CommandFaultRun(FaultRun):
 
     def _is_quiet(self) -> bool:
         try:
-            proxies = [self.deployment.proxy(device) for device in self._devices]
+            # An attribute may be older than the answer to the last call.
             return all(
-                proxy.state() != tango.DevState.UNKNOWN and proxy.read_attribute("commandsPending").value == 0
-                for proxy in proxies
+                self.deployment.proxy(device).state() != tango.DevState.UNKNOWN
+                and FINAL.issuperset(self._statuses(device).values())
+                for device in self._devices
             )
         except tango.DevFailed:
             return False
+
+    def _statuses(self, device: str) -> dict[str, str]:
+        """Return the status of each command of a device, by id."""
+        proxy = self.deployment.proxy(device)
+        proxy.set_timeout_millis(_ANSWERS_WITHIN)
+        return {one["id"]: one["status"] for one in msgspec.json.decode(proxy.command_inout("GetCommandHistory", 2000))}
 
     def _picture(self, device: str) -> str:
         """Return the state of a device in words, for the report of a run that stands still."""

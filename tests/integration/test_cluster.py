@@ -57,7 +57,7 @@ def test_a_cluster_works_without_one_broker_and_refuses_without_two(cluster: loc
 
     def refusal() -> str:
         with pytest.raises(BusError) as refused:
-            sender.send(replace(record, value=b"two are away"), 0.4)
+            sender.send(replace(record, value=b"two are away"), 0.4).result()
         return str(refused.value)
 
     until(lambda: "Not enough in-sync replicas" in refusal(), "the reason is known to callers")

@@ -5,8 +5,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from facade.bus.port import Record
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
-from facade.flows.commands.outcomes import FINAL
+from facade.flows.commands.messages import AckMessage, CommandMessage
+from facade.flows.commands.outcomes import ENDED, FINAL, TRANSITIONS, Tracked
+from facade.flows.commands.tracker import Tracker
 from tests.support.commanding import ICD, SUBARRAY, Bench
 from tests.support.examples import examples
 
@@ -246,7 +249,126 @@ class Faults(RuleBasedStateMachine):
             assert self.server.tracker.find(id).status in FINAL
 
 
+STATE = vars(Tracked)["state"]
+
+
+class Row:
+    """Stands in for `Tracked.state`, and takes a change only if it is a row of the table."""
+
+    def __get__(self, one: Tracked | None, owner: type | None = None) -> str:
+        return self if one is None else STATE.__get__(one)
+
+    def __set__(self, one: Tracked, state: str) -> None:
+        before = getattr(one, "state", None)
+        assert state in (("HELD", "NEW") if before is None else TRANSITIONS[before]), f"{before} to {state}"
+        STATE.__set__(one, state)
+
+
+class States(RuleBasedStateMachine):
+    """All that may happen to the commands of a tracker, of a device server or a controller, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        Tracked.state = Row()
+        self.time, self.offset = 1_800_000_000_000_000, 0
+        self.commands: list[CommandMessage] = []
+
+    def teardown(self) -> None:
+        Tracked.state = STATE
+
+    @initialize(with_commands=st.booleans(), keep=st.sampled_from([1, 100]))
+    def start(self, with_commands, keep):
+        self.tracker = Tracker([SUBARRAY], keep=keep, with_commands=with_commands)
+
+    def known(self, data, *states):
+        """Draw a command that the tracker knows, perhaps in one of some states; None: there is none."""
+        found = [one for one in map(self.tracker.find, (one.id for one in self.commands)) if one is not None]
+        found = [one for one in found if not states or one.state in states]
+        return data.draw(st.sampled_from(found)) if found else None
+
+    @precondition(lambda self: len(self.commands) < 3)  # so that much happens to each
+    @rule(is_held=st.booleans())
+    def give(self, is_held):
+        self.time += 1000
+        id = f"{self.time / 1e6:.6f}_{len(self.commands)}_Configure"
+        one = CommandMessage(
+            id=id, device=SUBARRAY, command="Configure", argument={}, transaction_id=id, issued=self.time,
+            not_after=self.time + 5_000_000, deadline=self.time + 10_000_000, ceiling=self.time + 60_000_000,
+            repeatable=False, origin="server",
+        )  # fmt: skip
+        self.commands.append(one)
+        (self.tracker.hold if is_held else self.tracker.begin)(one)
+
+    @precondition(lambda self: self.commands)
+    @rule(data=st.data(), is_held=st.booleans())
+    def read_a_record(self, data, is_held):
+        self.offset += 1
+        record = Record(topic="commands", key=None, value=b"", partition=0, offset=self.offset, timestamp_us=self.time)
+        fold = self.tracker.fold_held if is_held else self.tracker.fold_command
+        fold(data.draw(st.sampled_from(self.commands)), record)
+
+    @precondition(lambda self: self.commands)
+    @rule(data=st.data(), status=st.sampled_from([*ACKS, "TIMED_OUT", "UNDELIVERED"]), is_read=st.booleans())
+    def acknowledge(self, data, status, is_read):
+        one = data.draw(st.sampled_from(self.commands))
+        self.time += 1
+        ack = AckMessage(
+            id=one.id, device=SUBARRAY, command=one.command, status=status, time=self.time, origin="controller"
+        )
+        if is_read:
+            self.tracker.fold_ack(ack, self.time / 1e6)
+        elif status in FINAL:
+            self.tracker.note(ack)
+
+    @precondition(lambda self: self.commands)
+    @rule(data=st.data(), withdrawer=st.sampled_from(["", "ann"]))
+    def read_that_it_was_not_approved(self, data, withdrawer):
+        one = data.draw(st.sampled_from(self.commands))
+        status = "ABORTED" if withdrawer else "UNDELIVERED"
+        ack = AckMessage(
+            id=one.id, device=SUBARRAY, command=one.command, status=status, time=self.time, origin="server",
+            withdrawer=withdrawer,
+        )  # fmt: skip
+        self.tracker.fold_unapproved(ack)
+
+    @rule(data=st.data(), after=st.sampled_from(["", "sent", "undelivered"]))
+    def the_bus_answers(self, data, after):
+        if after and (one := self.known(data)) is not None:
+            self.tracker.sent(one.id) if after == "sent" else self.tracker.undelivered(one.id, self.time, "no broker")
+
+    @rule(data=st.data(), withdraws=st.booleans(), is_sent=st.booleans())
+    def decide(self, data, withdraws, is_sent):
+        one = self.known(data, "HELD", "CLOSED")
+        if one is None:
+            return
+        message, appended_us = one.message, one.appended_us
+        was_open = one.state == "HELD"
+        is_taken = self.tracker.close(one, self.time / 1e6) if withdraws else self.tracker.approve(message)
+        assert is_taken == was_open
+        if is_taken and not is_sent:
+            self.tracker.wait_on(message, appended_us)
+            assert one.state == "HELD"
+
+    @rule(seconds=st.sampled_from([0, 3, 7, 100]))
+    def wait(self, seconds):
+        self.time += seconds * 1_000_000
+        for ack in self.tracker.due(self.time, self.time / 1e6, "server", lambda _: True):
+            assert ack.status in TRANSITIONS[self.tracker.find(ack.id).state]
+
+    @invariant()
+    def each_command_is_in_one_place(self):
+        if not hasattr(self, "tracker"):
+            return
+        pending, finished = self.tracker.pending(SUBARRAY), self.tracker.finished(SUBARRAY, 1000)
+        assert not any(one.state in ENDED for one in pending)
+        assert all(one.state in ENDED and one.ended for one in finished)
+        assert len({one.id for one in pending + finished}) == len(pending) + len(finished)
+        assert self.tracker.finished_total(SUBARRAY) >= len(finished)
+
+
 TestWalk = pytest.mark.filterwarnings("default")(Walk.TestCase)
 TestWalk.settings = walk
 TestFaults = pytest.mark.filterwarnings("default")(Faults.TestCase)
 TestFaults.settings = walk
+TestStates = pytest.mark.filterwarnings("default")(States.TestCase)
+TestStates.settings = settings(walk, max_examples=examples(400))

@@ -1,7 +1,7 @@
 """Commands of a simulated site: operators who give them, a controller that executes them, and what became of each."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import msgspec
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaSender
-from facade.bus.port import Record
+from facade.bus.port import Record, Sending
 from facade.controller import Call, Rejected
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.composition import CommandsEnd
@@ -61,6 +61,21 @@ class Giver:
     newest: float = 0.0
 
 
+class Witnessed:
+    """A command on its way, whose end is written down."""
+
+    def __init__(self, sending: Sending, given: Given) -> None:
+        self._sending, self._given = sending, given
+
+    def result(self) -> None:
+        try:
+            self._sending.result()
+        except NotSent:
+            self._given.sent = "not sent"
+            raise
+        self._given.sent = "sent"
+
+
 class WitnessedBus(KafkaBus):
     """The bus of a device server, whose commands are written down as they are sent."""
 
@@ -72,10 +87,9 @@ class WitnessedBus(KafkaBus):
         sender = super().sender()
         send, given = sender.send, self._commanding.given
 
-        def witnessed(record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
+        def witnessed(record: Record, timeout: float) -> Sending:
             if record.topic != COMMANDS:
-                send(record, timeout, queued)
-                return
+                return send(record, timeout)
             command = decode_command(record.value)
             transaction = (command.device, command.command, command.transaction_id)
             if command.id not in given:
@@ -84,12 +98,7 @@ class WitnessedBus(KafkaBus):
                 command.id,
                 Given(command.device, command.command, command.not_after, command.repeatable, transaction),
             )
-            try:
-                send(record, timeout, queued)
-            except NotSent:
-                one.sent = "not sent"
-                raise
-            one.sent = "sent"
+            return Witnessed(send(record, timeout), one)
 
         sender.send = witnessed  # type: ignore[method-assign]
         return sender

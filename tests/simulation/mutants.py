@@ -168,11 +168,10 @@ _save, _mark = Spool.save, Spool.mark
 def _accepts_unheard(self: Handling, execution: Execution) -> bool:
     """Write ACCEPTED, and do not wait for it."""
     ack = self.outbox.ack(execution.message, "ACCEPTED")
-    self.outbox.post(execution, ack_record(ack, execution.headers))
+    self.outbox.write(execution, [ack_record(ack, execution.headers)])
     within = max(execution.message.not_after - self.outbox.now_us(), 0) / 1e6
     if not execution.message.repeatable and self.ownership.check(execution, within=within) is Owner.UNKNOWN:
         return False
-    self.tracker.note(ack)
     return True
 
 

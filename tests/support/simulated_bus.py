@@ -21,7 +21,7 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, PartitionBatch, Record
 from facade.clock import Clock
 from facade.config import Settings
-from facade.errors import BusError, NotSent, OutcomeUnknown
+from facade.errors import BusError, FacadeError, NotSent, OutcomeUnknown
 from facade.icd.load import load
 from tests.simulation.broker import Broker, Place
 from tests.simulation.groups import Groups
@@ -413,21 +413,31 @@ class MemoryTransactionalMember(MemoryMember, KafkaTransactionalMember):
     """The same; what it writes and its places are one transaction."""
 
 
+class Answer:
+    """What the bus says of a record; see `facade.bus.port.Sending`."""
+
+    def __init__(self, error: FacadeError | None = None, before: Callable[[], object] = lambda: None) -> None:
+        self._error, self._before = error, before
+
+    def result(self) -> None:
+        self._before()
+        if self._error is not None:
+            raise self._error
+
+
 class MemorySender:
-    """Puts single commands on the log; see `facade.flows.commands.gateway.CommandSender`."""
+    """Puts single commands on the log; see `facade.bus.port.CommandSender`."""
 
     def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
         self._broker, self._bus = broker, bus
 
-    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
-        queued()
+    def send(self, record: Record, timeout: float) -> Answer:
         if self._bus.away:
-            raise NotSent("the broker in memory plays dead")
+            return Answer(NotSent("the broker in memory plays dead"))
         if self._bus.deaf:
-            raise OutcomeUnknown("the broker in memory plays deaf")
+            return Answer(OutcomeUnknown("the broker in memory plays deaf"))
         self._broker.append(record)
-        if self._bus.mute:
-            raise OutcomeUnknown("the broker in memory plays mute")
+        return Answer(OutcomeUnknown("the broker in memory plays mute") if self._bus.mute else None)
 
     def post(self, record: Record) -> None:
         """Write a record; a failure is counted."""

@@ -2,20 +2,21 @@
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
 
+from facade.bus.port import Record
 from facade.config import Settings
 from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
+from facade.flows.commands.approvals import Decision, approve, is_second_person, read_decision, withdraw
 from facade.flows.commands.audit import command_entry, held_entry
-from facade.flows.commands.gateway import MOST_PENDING, Decision, read_decision
 from facade.flows.commands.messages import HELD_COMMANDS
-from facade.flows.commands.rules import is_second_person
+from facade.flows.commands.rules import MOST_PENDING
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
+from tests.support.simulated_bus import Answer
 
 SETTINGS = Settings(approvals="SdpMaster.Off, SdpSubarray.ReleaseAllResources, SdpSubarray.Configure")
 NAME = "ReleaseAllResources"
@@ -51,12 +52,12 @@ class Site(Bench):
         return self.now.give("Configure", CONFIGURE, client=client, operator=operator)
 
     def approve(self, id: str, client: str = BEN, operator: str = "ben") -> str:
-        done = self.now.gateway.approve(SUBARRAY, Decision(id=id, operator=operator), client=client)
+        done = approve(self.now.gateway, SUBARRAY, Decision(id=id, operator=operator), client=client)
         self.now.cycle()
         return done
 
     def withdraw(self, id: str, client: str = ANN, operator: str = "ann") -> str:
-        done = self.now.gateway.withdraw(SUBARRAY, Decision(id=id, operator=operator), client=client)
+        done = withdraw(self.now.gateway, SUBARRAY, Decision(id=id, operator=operator), client=client)
         self.now.cycle()
         return done
 
@@ -194,14 +195,12 @@ def test_who_gave_a_command_withdraws_it_and_it_is_not_executed(site: Site) -> N
 def test_a_withdrawal_that_the_bus_does_not_confirm_leaves_the_command_waiting_or_bars_its_approval(
     site: Site, monkeypatch: pytest.MonkeyPatch, error: FacadeError
 ) -> None:
-    def refuse(record: Any, timeout: float, queued: Callable[[], None]) -> None:
-        queued()
+    def approve_meanwhile() -> None:
         with pytest.raises(CommandRefused, match="that waits for a second person"):
             site.approve(id)
-        raise error
 
     id = site.ask()
-    monkeypatch.setattr(site.now.gateway.sender, "send", refuse)
+    monkeypatch.setattr(site.now.gateway.sender, "send", lambda *_: Answer(error, approve_meanwhile))
     with pytest.raises(type(error)):
         site.withdraw(id)
     monkeypatch.undo()
@@ -225,16 +224,18 @@ def test_a_withdrawal_during_which_another_server_may_have_approved_the_command_
 ) -> None:
     """Its process stands still between its checks and its send."""
 
-    def stand_still(record: Any, timeout: float, queued: Callable[[], None]) -> None:
-        queued()
-        site.start()
-        site.approve(id)
-        site.broker.append(record)
+    def stand_still(record: Record, timeout: float) -> Answer:
+        def approve_elsewhere() -> None:
+            site.start()
+            site.approve(id)
+            site.broker.append(record)
+
+        return Answer(None, approve_elsewhere)
 
     id, before = site.ask(), site.now
     monkeypatch.setattr(before.gateway.sender, "send", stand_still)
     with pytest.raises(OutcomeUnknown, match="another device server may have had it approved meanwhile"):
-        before.gateway.withdraw(SUBARRAY, Decision(id=id, operator="ann"), client=ANN)
+        withdraw(before.gateway, SUBARRAY, Decision(id=id, operator="ann"), client=ANN)
     site.now.cycle()
     assert (site.status(id), len(site.commands())) == ("SENT", 1)
 
@@ -275,13 +276,8 @@ def test_a_restart_keeps_what_waits_and_executes_nothing_twice(site: Site, appro
 def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
     site: Site, monkeypatch: pytest.MonkeyPatch, error: FacadeError, at: str
 ) -> None:
-    def refuse(record: Any, timeout: float, queued: Callable[[], None]) -> None:
-        queued()
-        raise error
-
     id = site.ask() if at == "approval" else ""
-    sender = site.now.gateway.sender
-    monkeypatch.setattr(sender, "send", refuse)
+    monkeypatch.setattr(site.now.gateway.sender, "send", lambda *_: Answer(error))
     with pytest.raises(type(error)):
         site.approve(id) if id else site.ask()
     monkeypatch.undo()
@@ -289,12 +285,12 @@ def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
     (one,) = site.now.tracker.pending(SUBARRAY) or site.now.tracker.finished(SUBARRAY, 1)
     lost, unknown = ("UNDELIVERED", "HELD") if at == "call" else ("HELD", "NEW")
     assert one.status == (lost if isinstance(error, NotSent) else unknown)
-    if one.status == "HELD":
+    if waits := one.status == "HELD":
         site.approve(one.id)
     else:
         with pytest.raises(CommandRefused, match="that waits for a second person"):
             site.approve(one.id)
-    assert len(site.commands()) == (one.status == "HELD")
+    assert len(site.commands()) == waits
 
 
 def test_a_command_whose_approval_was_not_sent_goes_on_waiting_and_expires(site: Site) -> None:
@@ -347,14 +343,12 @@ def test_a_repeated_call_sends_nothing_while_the_approval_waits_for_the_bus(
     id = site.configure()
     site.now.cycle()
 
-    def repeat(record: Any, timeout: float, queued: Callable[[], None]) -> None:
+    def repeat() -> None:
         monkeypatch.undo()
-        queued()
         with pytest.raises(OutcomeUnknown, match="another call is sending it"):
             site.configure()
-        raise NotSent("no broker")
 
-    monkeypatch.setattr(site.now.gateway.sender, "send", repeat)
+    monkeypatch.setattr(site.now.gateway.sender, "send", lambda *_: Answer(NotSent("no broker"), repeat))
     with pytest.raises(NotSent):
         site.approve(id)
     assert site.commands() == []
@@ -417,7 +411,7 @@ def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:
     id = site.ask()
     for device, wrong in ((OTHER, id), (SUBARRAY, "nonsense")):
         with pytest.raises(CommandRefused, match="of this device that waits"):
-            site.now.gateway.approve(device, Decision(id=wrong, operator="ben"), client=BEN)
+            approve(site.now.gateway, device, Decision(id=wrong, operator="ben"), client=BEN)
 
 
 def test_no_approved_command_is_still_among_those_that_wait_when_its_record_is_gone() -> None:

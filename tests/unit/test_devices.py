@@ -9,12 +9,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 import tango
 from tango import LockerLanguage
 from tango.test_context import DeviceTestContext
 
+from devices import commands
 from devices.base import FacadeDevice, TangoSink, device_class, set_limits
 from devices.classes import device_classes
 from devices.mapping import to_tango
@@ -23,7 +25,7 @@ from facade.clock import SystemClock, as_time
 from facade.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
-from facade.flows.commands.outcomes import OK, QUEUED, Tracked
+from facade.flows.commands.outcomes import OK, QUEUED, Tracked, command_of
 from facade.flows.overview.views import BusView
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
@@ -36,6 +38,7 @@ from facade.runtime.columns import ColumnArrays, ReadingColumn, nothing
 from facade.runtime.device_state import DeviceSettings, DeviceStates
 from facade.runtime.publisher import Publisher
 from tests.support.overview import NOW, overview
+from tests.support.simulated_bus import Answer
 from tests.support.waiting import HANG, until
 
 ICD = load()
@@ -404,26 +407,26 @@ def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them(
         assert "in OFF state" in proxy.status()
 
 
-def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once():
+def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_is_read_at_once(monkeypatch):
     class Gateway:
         def __init__(self):
             self.classes, self.given = {"test/nodb/sdpsubarray": ICD.classes["SdpSubarray"]}, []
             self.refusals = SimpleNamespace(reading=lambda device: Reading(f"{device} refused", 5_000_000))
-            waiting = Tracked(id="1_1_Scan", device="test/nodb/sdpsubarray", command="Scan", status="HELD")
-            waiting.held = SimpleNamespace(argument={"scan_id": 7})
+            message = command_of("1_1_Scan", "test/nodb/sdpsubarray", "Scan")
+            waiting = Tracked.of(msgspec.structs.replace(message, argument={"scan_id": 7}), "HELD")
             self.tracker = SimpleNamespace(find={waiting.id: waiting}.get)
 
         def give(self, device, name, argument, headers, *, client, operator):
             self.given.append((name, argument, client.rpartition(", ")[2], operator))
             return f"1_1_{name}"
 
-        def approve(self, device, approval, headers, *, client):
-            self.given.append((approval.id, None, client.rpartition(", ")[2], approval.operator))
-            return approval.id
-
-        withdraw = approve
+    def decide(gateway, device, decision, headers, *, client):
+        gateway.given.append((decision.id, None, client.rpartition(", ")[2], decision.operator))
+        return decision.id
 
     gateway = Gateway()
+    for name in ("approve", "withdraw"):
+        monkeypatch.setattr(commands, name, decide)
     with context("SdpSubarray") as proxy:
         FacadeDevice.service = SimpleNamespace(find={CommandGateway: gateway}.get, has_read=lambda *topics: False)
         proxy.ReleaseAllResources()
@@ -543,10 +546,11 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
     written, troubles = [], ["another device server is alive", "", "", ""]
     errors = [NotSent("no broker took it"), OutcomeUnknown("no broker confirmed it"), None]
 
-    def send(record, timeout, queued):
-        if error := errors.pop(0):
-            raise error
-        written.append((record, timeout))
+    def send(record, timeout):
+        error = errors.pop(0)
+        if error is None:
+            written.append((record, timeout))
+        return Answer(error)
 
     with context("SdpMaster") as proxy:
         name, offline = proxy.dev_name().lower(), ICD.enums["AdminMode"].index("OFFLINE")

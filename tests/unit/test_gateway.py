@@ -14,7 +14,7 @@ import pytest
 from facade.bus.port import Record
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
-from facade.flows.commands.gateway import MOST_PENDING, Gateway, read_request
+from facade.flows.commands.gateway import Gateway, read_request
 from facade.flows.commands.lease import INTERVAL
 from facade.flows.commands.messages import (
     CommandMessage,
@@ -23,6 +23,7 @@ from facade.flows.commands.messages import (
     decode_command,
     decode_refusal,
 )
+from facade.flows.commands.rules import MOST_PENDING
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench
@@ -194,7 +195,7 @@ def test_a_second_command_waits_for_the_first_ones_effect_not_for_its_acknowledg
     assert [command.command for command in bench.commands()] == ["Scan", "EndScan"]
 
 
-@pytest.mark.parametrize("reads", range(1, 4))
+@pytest.mark.parametrize("reads", range(1, 7))
 def test_a_command_is_checked_against_the_state_of_one_moment(bench, reads):
     """The event loop folds the outcome of a command between two reads of the call of another one."""
     server = bench.server()
@@ -211,7 +212,8 @@ def test_a_command_is_checked_against_the_state_of_one_moment(bench, reads):
             server.cycle()
         return found
 
-    raced = replace(server.gateway, states=SimpleNamespace(get=get, label=states.label))
+    raced_states = SimpleNamespace(get=get, label=states.label)
+    raced = replace(server.gateway, states=raced_states, shown=replace(server.gateway.shown, states=raced_states))
     with suppress(CommandRefused):
         raced.give(SUBARRAY, "Scan", json.dumps({**SCAN, "scan_id": 8}))
     assert [command.id for command in bench.commands()] == [scan], "READY is over, as soon as the first Scan is"
@@ -532,7 +534,7 @@ def test_a_command_that_comes_to_the_bus_after_it_was_given_up_stays_so_and_bloc
         bench.clock.sleep(0.5)
         server.cycle()
     assert given.status == "UNDELIVERED"
-    times = {name: getattr(given, name) for name in ("issued", "not_after", "deadline", "ceiling")}
+    times = {name: getattr(given.message, name) for name in ("issued", "not_after", "deadline", "ceiling")}
     late = CommandMessage(
         id=given.id, device=SUBARRAY, command="Configure", argument=CONFIGURE, transaction_id=TXN, repeatable=False,
         origin="server", **times,
@@ -571,7 +573,7 @@ def test_a_command_that_may_still_appear_is_not_said_to_be_lost(bench, server):
         server.give("Configure", argument)
     server.bus.deaf = False
     (tracked,) = server.tracker.pending(SUBARRAY)
-    while bench.clock.now() * 1e6 < tracked.not_after:
+    while bench.clock.now() * 1e6 < tracked.message.not_after:
         bench.clock.sleep(0.5)
         server.cycle()
     with pytest.raises(OutcomeUnknown, match="not seen on the bus yet"):
@@ -589,7 +591,7 @@ def test_a_lost_command_is_sent_again_under_the_same_id(bench, server):
     bench.clock.sleep(1.0)
     assert server.give("Configure", argument) == tracked.id
     (command,) = bench.commands()
-    assert (command.id, command.not_after) == (tracked.id, tracked.not_after)
+    assert (command.id, command.not_after) == (tracked.id, tracked.message.not_after)
 
 
 def test_before_the_bus_was_read_nothing_is_sent(bench):
@@ -881,9 +883,11 @@ class Slow:
     def __init__(self):
         self.queued, self.free, self.outcome = [], threading.Event(), None
 
-    def send(self, record, timeout, queued):
+    def send(self, record, timeout):
         self.queued.append(decode_command(record.value))
-        queued()
+        return self
+
+    def result(self):
         assert self.free.wait(HANG)
         if self.outcome is not None:
             raise self.outcome

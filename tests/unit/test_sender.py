@@ -66,7 +66,7 @@ def test_what_is_confirmed_is_sent(monkeypatch, codes):
     """At the first try, or at another one where the first met a broker that was going away."""
     made, clock, settings = sender(monkeypatch, *codes)
     begin = clock.monotonic()
-    made.send(RECORD, 0.4)
+    made.send(RECORD, 0.4).result()
     assert clock.monotonic() - begin < 0.1
     # What the client itself tries again is reported as never sent when it is given up, though it may be there.
     assert (settings["retries"], settings["enable.idempotence"], settings["acks"]) == (0, False, "all")
@@ -95,7 +95,7 @@ def test_what_is_not_confirmed_is_surely_not_there_or_unknown(monkeypatch, codes
     made, clock, _ = sender(monkeypatch, *codes)
     begin = clock.monotonic()
     with pytest.raises(error):
-        made.send(RECORD, 0.4)
+        made.send(RECORD, 0.4).result()
     assert clock.monotonic() - begin <= 0.401
 
 

@@ -1,21 +1,31 @@
 """Commands and their one outcome: the table, the order on the log, time-outs, bounds, restarts."""
 
 import itertools
+from typing import get_args
 
 import pytest
 
 from facade.bus.port import Record
 from facade.flows.commands import outcomes
-from facade.flows.commands.messages import AckMessage, CommandMessage, command_id, issued
-from facade.flows.commands.outcomes import FINAL, RESULT_CODE, TASK_STATUS, TRANSITIONS
+from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, command_id, issued
+from facade.flows.commands.outcomes import (
+    ENDED,
+    FINAL,
+    OFF_THE_LOG,
+    RESULT_CODE,
+    TASK_STATUS,
+    TRANSITIONS,
+    Tracked,
+    command_of,
+)
 from facade.flows.commands.tracker import Tracker
 from facade.outcome import USED, RecordRejected, Suppressed
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000
 S = 1_000_000
-STATUSES = sorted(TRANSITIONS)
-ACKED = sorted(set(STATUSES) - {"HELD", "NEW", "SENT"})
+STATES = sorted(TRANSITIONS)
+ACKED = sorted(get_args(AckStatus))
 WAY = {
     "NEW": (),
     "SENT": (),
@@ -60,43 +70,65 @@ def record(offset: int = 0) -> Record:
     return Record(topic="commands", key=None, value=b"", partition=1, offset=offset, timestamp_us=T0)
 
 
-def tracker_with(one: CommandMessage, status: str) -> Tracker:
+def tracker_with(one: CommandMessage, state: str) -> Tracker:
     tracker = Tracker([DEVICE])
-    if status == "HELD":
+    if state in ("HELD", "CLOSED", "WITHDRAWN"):
         tracker.hold(one)
-        return tracker
-    tracker.begin(one)
-    if status not in ("NEW", "UNDELIVERED"):
+    else:
+        tracker.begin(one)
+    if state == "CLOSED":
+        tracker.close(tracker.find(one.id), 0.0)
+    elif state == "WITHDRAWN":
+        tracker.fold_unapproved(ack(one, "ABORTED", withdrawer="ann"))
+    elif state == "GIVEN_UP":
+        tracker.undelivered(one.id, T0, "no broker")
+    elif state == "NOTED":
+        tracker.note(ack(one, "COMPLETED"))
+    elif state in WAY and state not in ("NEW", "UNDELIVERED"):
         tracker.sent(one.id)
         tracker.fold_command(one, record())
-    for step in WAY[status]:
+    for step in WAY.get(state, ()):
         tracker.fold_ack(ack(one, step), 0.0)
-    assert tracker.find(one.id).status == status
+    assert tracker.find(one.id).state == state
     return tracker
 
 
 def test_the_table_is_complete():
-    assert set(TASK_STATUS) == set(TRANSITIONS)
+    shown = {Tracked(message=command_of("1_1_Scan", DEVICE, "Scan"), state=state).status for state in TRANSITIONS}
+    assert set(TASK_STATUS) == shown - {"NOTED"}, "which no device server shows"
     assert set(RESULT_CODE) == FINAL
-    for status, following in TRANSITIONS.items():
+    for state, following in TRANSITIONS.items():
         assert following <= set(TRANSITIONS)
-        assert not following or status not in FINAL, f"{status} is an outcome and nothing may follow it"
+        assert not following or state not in FINAL, f"{state} is an outcome and nothing may follow it"
     reachable = {"HELD"}
     for _ in TRANSITIONS:
         reachable |= {after for before in reachable for after in TRANSITIONS[before]}
     assert reachable == set(TRANSITIONS)
 
 
-@pytest.mark.parametrize(("before", "status"), itertools.product(STATUSES, ACKED))
+@pytest.mark.parametrize(("before", "status"), itertools.product(STATES, ACKED))
 def test_an_acknowledgement_does_what_the_table_says(before, status):
     one = command()
     tracker = tracker_with(one, before)
     tracker.fold_ack(ack(one, status, text="news"), 0.0)
-    # Of a command that waits, an acknowledgement says that it was approved: its record may still be read.
-    waits = before == "HELD"
+    # Of a command that waits, or was given up, an acknowledgement says that its record is still to be read.
+    waits = before in OFF_THE_LOG
     allowed = status in TRANSITIONS[before] and not waits
-    assert tracker.find(one.id).status == (status if allowed else before)
+    assert tracker.find(one.id).state == (status if allowed else before)
     assert tracker.late[DEVICE] == (0 if allowed or waits else 1)
+
+
+@pytest.mark.parametrize("before", STATES)
+def test_a_record_on_the_log_does_what_the_table_says(before):
+    one = command()
+    tracker = tracker_with(one, before)
+    after = "SENT" if "SENT" in TRANSITIONS[before] else before
+    for state in (before, after):
+        found, is_ended = tracker.find(one.id), state in ENDED
+        assert (found.state, found.final) == (state, is_ended or state == "NOTED")
+        assert (tracker.finished_total(DEVICE), len(tracker.pending(DEVICE))) == (is_ended, not is_ended)
+        tracker.fold_command(one, record())
+    assert found.place == "commands/1@0"
 
 
 @pytest.mark.parametrize("status", ["ABORTED", "UNDELIVERED"])
@@ -108,7 +140,7 @@ def test_a_command_that_waits_ends_by_a_device_server_only(status):
         forged = ack(one, status, withdrawer=withdrawer)
         assert isinstance(tracker.fold_ack(forged, 0.0), RecordRejected) == bool(withdrawer)
     assert tracker.find(one.id).status == "HELD"
-    tracker.fold_unapproved(ack(one, status, withdrawer="ann"))
+    tracker.fold_unapproved(ack(one, status, withdrawer="ann" if status == "ABORTED" else ""))
     assert tracker.find(one.id).status == status
 
 
@@ -395,22 +427,29 @@ def test_a_controller_goes_by_acknowledgements_alone_and_finds_the_same_outcome(
         assert controller.given_up("another") == controller.left_open("another") == []
 
 
-def test_what_was_just_sent_is_the_newest_of_the_command_that_is_known():
+@pytest.mark.parametrize("before", ["NEW", "ACCEPTED", "IN_PROGRESS", "TIMED_OUT"])
+def test_an_own_outcome_is_the_newest_until_the_log_has_one(before):
     one = command()
-    tracker = tracker_with(one, "SENT")
-    known, sent = tracker.find(one.id), ack(one, "ACCEPTED")
-    tracker.note(sent)
-    assert tracker.newest(one.id) is sent
-    assert tracker.find(one.id) is known
+    tracker = tracker_with(one, before)
+    own, first = ack(one, "FAILED"), ack(one, "COMPLETED")
+    is_over = tracker.find(one.id).final
+    tracker.note(own)
+    assert (tracker.newest(one.id) is own) != is_over
+    tracker.fold_ack(ack(one, "IN_PROGRESS"), 0.0)  # of its own, read after the outcome was written
+    assert (tracker.newest(one.id) is own) != is_over
+    assert tracker.left_open("controller") == []
+    tracker.fold_ack(first, 0.0)
+    assert (tracker.newest(one.id) is first) != is_over
 
 
 def test_the_memory_of_a_controller_is_bounded():
     tracker = Tracker([DEVICE], keep=10, acks=0, with_commands=False)
     made = [command() for _ in range(50)]
     for one in made:
-        tracker.note(ack(one, "ACCEPTED"))
-        for status in ("ACCEPTED", *["IN_PROGRESS"] * 100, "COMPLETED"):
+        for status in ("ACCEPTED", *["IN_PROGRESS"] * 100):
             tracker.fold_ack(ack(one, status), 0.0)
+        tracker.note(ack(one, "COMPLETED"))
+        tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
     assert [tracker.newest(one.id) is not None for one in made] == [False] * 40 + [True] * 10
     assert tracker.find(made[-1].id).acks == []
 
@@ -499,5 +538,5 @@ def test_every_outcome_has_its_result_code_by_name():
 
 @pytest.mark.parametrize(("text", "wanted"), [("why", "why"), ("", "REJECTED")])
 def test_a_result_is_the_code_with_the_text_or_else_the_status(text, wanted):
-    one = outcomes.Tracked(id="id", device="device", command="Scan", status="REJECTED", text=text)
+    one = Tracked(message=command_of("id", "device", "Scan"), state="REJECTED", text=text)
     assert outcomes.result(one) == [RESULT_CODE["REJECTED"], wanted]

@@ -313,7 +313,7 @@ class KafkaReceipt:
 
 
 class KafkaSender:
-    """Durable mode in a bounded time: see `facade.flows.commands.gateway.CommandSender`; threads may share it.
+    """Durable mode in a bounded time: see `facade.bus.port.CommandSender`; threads may share it.
 
     It has its own client: at most another command and heartbeats are given up together with a command, and they find
     the same broker silent. The heartbeats keep its connections warm; otherwise the first command would take half a
@@ -322,40 +322,12 @@ class KafkaSender:
 
     def __init__(self, connection: Connection, *, health: BusHealth, client: str) -> None:
         self._connection = connection
-        self._health = health
         settings = {**settings_of("bounded"), "client.id": connection.prefix + client, "linger.ms": 0}
         self._core = ProducerCore(connection, health, settings, signatures=connection.signatures)
 
-    def send(self, record: Record, timeout: float, queued: Callable[[], None] = lambda: None) -> None:
-        """Return once all in-sync replicas have a record; see `facade.flows.commands.gateway.CommandSender`."""
-        clock = self._connection.clock
-        deadline = clock.monotonic() + timeout - _AFTER_PURGE
-        doubt = ""
-        while True:
-            error = self._attempt(record, deadline, queued)
-            if error is None:
-                return
-            if error.code() not in _SURELY_NOT:
-                doubt = error.str()
-            if error.code() not in _WORTH_A_TRY or clock.monotonic() > deadline - _PAUSE:
-                break
-            clock.sleep(_PAUSE)
-        self._give_up(record.topic, error, doubt, timeout)
-
-    def _attempt(self, record: Record, deadline: float, queued: Callable[[], None]) -> KafkaError | None:
-        receipt = KafkaReceipt(self._core, record.topic, 1)
-        try:
-            self._core.produce(record, receipt.take)
-        except KafkaException as error:
-            return error.args[0]
-        except BufferError:
-            return KafkaError(KafkaError._QUEUE_FULL)
-        queued()
-        if not receipt.is_complete(deadline - self._connection.clock.monotonic()):
-            # A record that has not left is dropped: it must not be executed after its caller was told of the failure.
-            self._core.client.purge(in_queue=True, in_flight=True, blocking=False)
-            receipt.is_complete(_AFTER_PURGE)
-        return receipt.outcomes[0] if receipt.outcomes else KafkaError(KafkaError._PURGE_INFLIGHT)
+    def send(self, record: Record, timeout: float) -> "KafkaSending":
+        """Queue a record; see `facade.bus.port.CommandSender`."""
+        return KafkaSending(self._core, record, timeout)
 
     def post(self, record: Record) -> None:
         """Queue a record without waiting for it; a failure is counted and logged, not raised."""
@@ -381,17 +353,57 @@ class KafkaSender:
             topic = self._connection.name(message.topic() or "")
             self._core.note(f"record for {topic} was not delivered: {error.str()}")
 
-    def _give_up(self, topic: str, error: KafkaError, doubt: str, timeout: float) -> None:
-        brokers = self._connection.bootstrap
-        if not doubt:
-            purged = error.code() == KafkaError._PURGE_QUEUE
-            why = f"no broker of {brokers} took it within {timeout:g} s" if purged else error.str()
-            self._connection.note(self._health, f"record for {topic} was not sent: {why}")
-            raise NotSent(f"the record for {topic} was not sent: {why}")
-        self._connection.note(self._health, f"record for {topic} was not confirmed within {timeout:g} s")
-        raise OutcomeUnknown(
-            f"the record for {topic} was sent, but no broker of {brokers} confirmed it within {timeout:g} s ({doubt})"
-        )
+
+class KafkaSending:
+    """A record of `KafkaSender`; see `facade.bus.port.Sending`."""
+
+    def __init__(self, core: ProducerCore, record: Record, timeout: float) -> None:
+        self._core, self._record, self._timeout = core, record, timeout
+        self._deadline = core.connection.clock.monotonic() + timeout - _AFTER_PURGE
+        self._queue()
+
+    def result(self) -> None:
+        """Wait until all in-sync replicas have the record; see `facade.bus.port.Sending`."""
+        clock, doubt = self._core.connection.clock, ""
+        while (error := self._error()) is not None:
+            if error.code() not in _SURELY_NOT:
+                doubt = error.str()
+            if error.code() not in _WORTH_A_TRY or clock.monotonic() > self._deadline - _PAUSE:
+                raise self._given_up(error, doubt)
+            clock.sleep(_PAUSE)
+            self._queue()
+
+    def _queue(self) -> None:
+        self._refused: KafkaError | None = None
+        self._receipt = KafkaReceipt(self._core, self._record.topic, 1)
+        try:
+            self._core.produce(self._record, self._receipt.take)
+        except KafkaException as error:
+            self._refused = error.args[0]
+        except BufferError:
+            self._refused = KafkaError(KafkaError._QUEUE_FULL)
+
+    def _error(self) -> KafkaError | None:
+        """Wait for the report of the last try; return its error."""
+        if self._refused is not None:
+            return self._refused
+        receipt = self._receipt
+        if not receipt.is_complete(self._deadline - self._core.connection.clock.monotonic()):
+            # A record that has not left is dropped: it must not be executed after its caller was told of the failure.
+            self._core.client.purge(in_queue=True, in_flight=True, blocking=False)
+            receipt.is_complete(_AFTER_PURGE)
+        return receipt.outcomes[0] if receipt.outcomes else KafkaError(KafkaError._PURGE_INFLIGHT)
+
+    def _given_up(self, error: KafkaError, doubt: str) -> BusError:
+        topic, brokers, within = self._record.topic, self._core.connection.bootstrap, f"within {self._timeout:g} s"
+        if doubt:
+            self._core.note(f"record for {topic} was not confirmed {within}")
+            return OutcomeUnknown(
+                f"the record for {topic} was sent, but no broker of {brokers} confirmed it {within} ({doubt})"
+            )
+        why = f"no broker of {brokers} took it {within}" if error.code() == KafkaError._PURGE_QUEUE else error.str()
+        self._core.note(f"record for {topic} was not sent: {why}")
+        return NotSent(f"the record for {topic} was not sent: {why}")
 
 
 class KafkaStreamWriter:

@@ -184,11 +184,12 @@ def compose(server: Server) -> None:
         return server.has_read(messages.ALERTS)
 
     server.views.append(AlertsView(server.icd, flow, server.bus.health, known, server.version))
+    sender = server.sender()
     server.share(
         OperatorApi,
         lambda: OperatorApi(
             flow,
-            server.sender().send,
+            lambda record, timeout: sender.send(record, timeout).result(),
             ready=known,
             origin=server.instance,
             clock=server.clock,

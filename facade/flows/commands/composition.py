@@ -22,8 +22,9 @@ from facade.flows.commands.messages import (
     ack_record,
     unapproved_record,
 )
-from facade.flows.commands.outcomes import HELD
+from facade.flows.commands.outcomes import WAITING
 from facade.flows.commands.refused import Refusals, RefusalView
+from facade.flows.commands.shown import SUBARRAY, Shown
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
 from facade.instances import classes_of, number_of
@@ -36,7 +37,6 @@ from facade.runtime.heartbeats import SILENT
 from facade.runtime.replay import why_refused
 from facade.runtime.steps import run_steps
 
-SUBARRAY = "SdpSubarray"
 _STUCK, _SILENT, _SOURCE = "subarrayStuck", "controllerSilent", f"{ORIGIN}/subarray/"
 """Two conditions, and the begin of the sources of the first: alarms of other sources are not cleared."""
 _ASK_EACH = 1.0
@@ -140,7 +140,7 @@ class CommandDeadlines:
         if self._caught_up() and self._lease.held_for(monotonic) >= TERM:
             for ack in self._tracker.due(self._clock.now_us(), monotonic, self._origin, self._has_read):
                 one = self._tracker.find(ack.id)
-                waits = one is not None and one.status == HELD
+                waits = one is not None and one.state in WAITING
                 self._post(unapproved_record(ack) if waits else ack_record(ack))
 
     def end(self) -> None:
@@ -186,17 +186,16 @@ def compose(server: Server) -> None:
         raise ConfigError(f"settings: approvals: expected some of {', '.join(sorted(known))}, got {unknown[0]!r:.100}")
     held = (HELD_COMMANDS,) if approvals else ()
     log = (STATES, SETTINGS, COMMANDS, ACKS, HEARTBEATS, *held)
-    sources = CommandSources(
+    shown = Shown(
+        classes=classes,
         tracker=tracker,
         states=states,
-        components=components,
-        lease=lease,
-        health=server.bus.health,
         known=lambda: server.has_read(*log),
-        clock=clock,
+        state_of=server.state,
     )
+    sources = CommandSources(shown=shown, components=components, lease=lease, health=server.bus.health, clock=clock)
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
-    caught_up = CaughtUp(lambda: sources.known() and server.is_at_end(COMMANDS, ACKS, *held))
+    caught_up = CaughtUp(lambda: shown.known() and server.is_at_end(COMMANDS, ACKS, *held))
     all_ = classes_of(icd, server.settings, icd.commanded)
     below = icd.executors if SUBARRAY in server.devices else ()
     admission = OrderAdmission(
@@ -208,7 +207,7 @@ def compose(server: Server) -> None:
         refusals=refusals,
         approvals=approvals,
         post=sender.post,
-        why_not_now=lambda: gateway.why_not_held() if sources.known() else "the bus was not read yet",
+        why_not_now=lambda: gateway.why_not_held() if shown.known() else "the bus was not read yet",
         caught_up=lambda: caught_up.now,
         origin=instance,
         clock=clock,
@@ -221,7 +220,7 @@ def compose(server: Server) -> None:
     subarrays: dict[str, SubarrayView] = {}
     for device, device_class in classes.items():
         server.views += [
-            CommandView(device, device_class, tracker, states, sources.known),
+            CommandView(device, device_class, tracker, states, shown.known),
             RefusalView(device, refusals, lambda: server.has_read(REFUSALS)),
         ]
         if device_class.name == SUBARRAY:
@@ -230,7 +229,7 @@ def compose(server: Server) -> None:
     if subarrays:
 
         def find_stuck(now: Time) -> dict[FaultKey, Fault] | None:
-            if not (server.bus.health.connected and sources.known()):
+            if not (server.bus.health.connected and shown.known()):
                 return None
             sources_of = {number_of(icd.classes[SUBARRAY], device): view for device, view in subarrays.items()}
             return {
@@ -247,12 +246,12 @@ def compose(server: Server) -> None:
         classes=classes,
         arguments=arguments_of(icd),
         states=states,
-        device_state=lambda device: subarrays[device].state() if device in subarrays else server.state(device),
+        shown=shown,
         tracker=tracker,
         lease=lease,
         sender=sender,
         refusals=refusals,
-        ready=sources.known,
+        ready=shown.known,
         caught_up=lambda: caught_up.now,
         origin=instance,
         clock=clock,
@@ -270,7 +269,7 @@ def compose(server: Server) -> None:
             post=sender.post,
             lease=lease,
             tracker=tracker,
-            caught_up=lambda: sources.known() and server.is_at_end(COMMANDS, ACKS, *held),
+            caught_up=lambda: shown.known() and server.is_at_end(COMMANDS, ACKS, *held),
             has_read=end.has_read,
             clock=clock,
         )

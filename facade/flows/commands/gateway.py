@@ -1,60 +1,40 @@
 """Checks a command, writes it to the bus, and returns its id after the bus has confirmed it.
 
-Called from Tango's threads, from several at a time: one call after the other is checked and noted, and each waits for
-the bus by itself. A refusal changes nothing; a call that the bus did not confirm in time says whether the command may
-still happen.
-
-A deployment may list commands that wait for a second person. Such a call is checked as any other; then the command is
-written to a topic of its own, where it waits. The approval checks it again in the state of that moment, and writes it
-to the topic of commands under its id. As a controller executes each id once, nothing is executed twice. The withdrawal
-writes the outcome; from then on this server takes no approval, whether or not the bus has confirmed the outcome.
+Called from Tango's threads, from several at a time: one call after the other is checked, noted and queued, and each
+waits for the bus by itself. A refusal changes nothing; a call that the bus did not confirm in time says whether the
+command may still happen. A command may have to wait for a second person, see `facade.flows.commands.approvals`.
 """
 
 import logging
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Protocol
+from typing import Any
 
 import msgspec
 
-from facade.bus.port import Headers, Record
+from facade.bus.port import CommandSender, Headers, Record, Sending
 from facade.clock import Clock, as_duration, utc_seconds, utc_text
 from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
+from facade.flows.commands.approvals import Name, hold, require_name
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import INTERVAL, Lease
-from facade.flows.commands.messages import (
-    AckMessage,
-    CommandMessage,
-    command_id,
-    command_record,
-    given_by,
-    held_record,
-    unapproved_record,
-)
-from facade.flows.commands.outcomes import HELD, NEW, UNDELIVERED, Tracked, digest
+from facade.flows.commands.messages import CommandMessage, command_id, command_record, held_record
+from facade.flows.commands.outcomes import NEW, UNDELIVERED, WAITING, Tracked, digest
 from facade.flows.commands.refused import FAILED, NOT_ALLOWED, Refusals
-from facade.flows.commands.rules import (
-    REPORTED,
-    contradiction,
-    is_second_person,
-    shown,
-    unsettled,
-    why_not_allowed,
-)
+from facade.flows.commands.rules import MOST_PENDING, REPORTED, contradiction, why_not_allowed
+from facade.flows.commands.shown import Shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, DeviceClass
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.runtime.admin_mode import DISABLED
-from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
+from facade.runtime.device_state import DeviceStates
 from facade.runtime.replay import why_refused
 
 _log = logging.getLogger(__name__)
 
-MOST_PENDING = 32
-"""Most commands of one device without an outcome."""
 _LONGEST_SENDING = INTERVAL
 """Longest time of sending for which the lease must still last [s].
 
@@ -66,19 +46,11 @@ class CommandRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The JSON argument of GiveCommand: a command and its operator."""
 
     command: str
-    operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+    operator: Name
     argument: str | None = None
 
 
-class Decision(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON argument of ApproveCommand and WithdrawCommand: a waiting command and the person who decides."""
-
-    id: str
-    operator: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-
 _decode_request = msgspec.json.Decoder(CommandRequest).decode
-_decode_decision = msgspec.json.Decoder(Decision).decode
 
 
 def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
@@ -103,52 +75,9 @@ def read_request(text: str, device_class: DeviceClass) -> CommandRequest:
     elif entry.argument is None and request.argument is not None:
         what = f"$.argument: expected none, as {entry.name} takes none, got {request.argument!r:.100}"
     else:
-        _require_name(request.operator, where)
+        require_name(request.operator, where)
         return request
     raise CommandRefused(FAILED, what, where)
-
-
-def read_decision(text: str, where: str) -> Decision:
-    """Read the argument of ApproveCommand or WithdrawCommand.
-
-    Raises
-    ------
-    CommandRefused
-        It has another form, or the name of the operator is not one that can be shown.
-    """
-    try:
-        decision = _decode_decision(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
-        form = "expected a JSON object with the keys id and operator"
-        raise CommandRefused(FAILED, f"argument: {error}; {form}, got {text!r:.200}", where) from error
-    _require_name(decision.operator, where)
-    return decision
-
-
-def _require_name(operator: str, where: str) -> None:
-    if not (operator.strip() and operator.isprintable()):
-        what = f"$.operator: expected a name without control characters, got {operator!r:.100}"
-        raise CommandRefused(FAILED, what, where)
-
-
-class CommandSender(Protocol):
-    """Writes a command to the bus."""
-
-    def send(self, record: Record, timeout: float, queued: Callable[[], None]) -> None:
-        """Return after all in-sync replicas have the record.
-
-        Parameters
-        ----------
-        queued
-            Called before the wait: later records are sent after this one.
-
-        Raises
-        ------
-        NotSent
-            The record is surely not on the bus, and will not be.
-        OutcomeUnknown
-            The record may be on the bus, or still come, after `timeout` [s].
-        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +88,7 @@ class Gateway:
     """Device class by device name."""
     arguments: Arguments
     states: DeviceStates
-    device_state: Callable[[str], str]
-    """Returns the Tango State that a device shows."""
+    shown: Shown
     tracker: Tracker
     lease: Lease
     sender: CommandSender
@@ -177,9 +105,9 @@ class Gateway:
     """Hosts whose commands are accepted, as Tango names them; none: any."""
     approvals: frozenset[str] = frozenset()
     """Commands that wait for a second person, each as class and command."""
-    _checking: threading.Lock = field(default_factory=threading.Lock, init=False)
+    checking: threading.Lock = field(default_factory=threading.Lock, init=False)
     """Held until a command is noted and queued: the next one is checked against it, and comes after it."""
-    _sending: set[str] = field(default_factory=set, init=False)
+    sending: set[str] = field(default_factory=set, init=False)
     """Ids of the commands whose calls wait for the bus."""
 
     def give(
@@ -210,175 +138,84 @@ class Gateway:
         NotSent, OutcomeUnknown
             The bus did not confirm it.
         """
-        with self._noted(device, name, text, client, operator):
-            return self._give(device, name, text, headers, client, operator)
+        with self.call(device, name, text, client, operator) as where:
+            command = self.command(device, name)
+            try:
+                checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
+            except ArgumentError as error:
+                faults = (f"{name}: {error.faults[0]}", *error.faults[1:])
+                raise CommandRefused(FAILED, f"{name}: {error}", where, faults) from error
+            document = None if checked is None else checked.document
+            transaction_id = (checked and checked.transaction_id) or self._new_transaction_id()
+            with self.checking:
+                self.require_readiness(name, where)
+                self.require_mode(device, name, where)
+                before = self.tracker.of_transaction(device, name, transaction_id)
+                if before is None:
+                    self.require_allowed(device, command, document, where)
+                    message = self.message(device, command, document, transaction_id)
+                    message = msgspec.structs.replace(message, client=client[:200], operator=operator)
+                    if waits := where in self.approvals:
+                        message = hold(self, message, command, where)
+                    else:
+                        self.tracker.begin(message)
+                elif (again := self._repeated(before, digest(document), where)) is not None:
+                    return again
+                else:
+                    # A repeated call changes neither the issuer nor the approver.
+                    message = msgspec.structs.replace(before.message, argument=document)
+                    waits = before.state in WAITING
+                under_way = self.send(message.id, (held_record if waits else command_record)(message, headers))
+            with under_way as sending:
+                self._confirm(message, sending, waits=waits, again=before is not None)
+        return message.id
+
+    def _confirm(self, message: CommandMessage, sending: Sending, *, waits: bool, again: bool) -> None:
+        tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
+        try:
+            sending.result()
+        except (NotSent, OutcomeUnknown) as error:
+            if again or isinstance(error, OutcomeUnknown):  # a second time says nothing about the first one
+                _log.warning("command unconfirmed %s: %s", tags, error)
+                raise self.unknown(message, str(error), waits=waits) from error
+            self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
+            end = "does not wait for a second person" if waits else "will not be executed"
+            raise NotSent(f"{message.command} was not sent, and {end}: {error}") from error
+        if not waits:
+            self.tracker.sent(message.id)
+        _log.info("command %s %s", "held" if waits else "sent", tags)
 
     @contextmanager
-    def _noted(self, device: str, name: str, argument: str | None, client: str, operator: str) -> Iterator[None]:
+    def call(self, device: str, name: str, argument: str | None, client: str, operator: str) -> Iterator[str]:
+        """Note the refusal of a Tango call, and refuse one from another host; the value names class and command."""
+        where = f"{self.classes[device].name}.{name}"
+        host = client.partition(", ")[0]
         try:
-            yield
+            if self.commanders and not {host, host.partition(" (")[0]} & self.commanders:
+                expected = f"expected a client on one of {', '.join(sorted(self.commanders))}"
+                what = f"{name} is not taken from there: {expected}, got {host or 'an unknown one'}"
+                raise CommandRefused(NOT_ALLOWED, what, where)
+            yield where
         except (CommandRefused, NotSent) as error:
             self.refusals.note(device, name, error, argument=argument, client=client, operator=operator)
             raise
 
-    def _give(self, device: str, name: str, text: str | None, headers: Headers, client: str, operator: str) -> str:
-        commands = {command.name: command for command in self.classes[device].commands}
-        command = commands[name]
-        where = f"{self.classes[device].name}.{name}"
-        self._require_host(name, client, where)
-        if where in self.approvals and not operator:
-            how = "give it with GiveCommand, or with `sdp-facade command --operator NAME`"
-            what = f"{name} waits for a second person: expected the name of the operator, got none; {how}"
-            raise CommandRefused(NOT_ALLOWED, what, where)
+    def send(self, id: str, record: Record) -> AbstractContextManager[Sending]:
+        """Queue a record of a command; the context, which its call is in while it waits, bars other calls from it."""
+        sending = self.sender.send(record, self.timeout)
+        self.sending.add(id)
+        return self._under_way(id, sending)
+
+    @contextmanager
+    def _under_way(self, id: str, sending: Sending) -> Iterator[Sending]:
         try:
-            checked = None if command.argument is None else self.arguments.check(command.argument, text or "")
-        except ArgumentError as error:
-            faults = (f"{name}: {error.faults[0]}", *error.faults[1:])
-            raise CommandRefused(FAILED, f"{name}: {error}", where, faults) from error
-        document = None if checked is None else checked.document
-        transaction_id = (checked and checked.transaction_id) or self._new_transaction_id()
-        with ExitStack() as order:
-            order.enter_context(self._checking)
-            self._require_readiness(name, where)
-            self._require_mode(device, name, where)
-            before = self.tracker.of_transaction(device, name, transaction_id)
-            if before is not None:
-                again = self._repeated(before, digest(document), where)
-                if again is not None:
-                    return again
-            else:
-                self._require_allowed(device, command)
-                self._require_sense(device, command, document, where)
-            held = None if before is None else before.held
-            message = held or self._message(device, command, document, transaction_id, before, client, operator)
-            waits = where in self.approvals if before is None else held is not None
-            if waits and before is None:
-                self._require_place(device, name, where)
-                until = message.issued + as_duration(command.approval_within)
-                message = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
-                self.tracker.hold(message)
-            elif self.tracker.find(message.id) is None:
-                self.tracker.begin(message)
-            self._sending.add(message.id)
-            try:
-                if waits:
-                    return self._hold(message, headers, order.close, again=before is not None)
-                return self._send(message, headers, order.close, again=before is not None)
-            finally:
-                self._sending.discard(message.id)
+            yield sending
+        finally:
+            self.sending.discard(id)
 
-    def approve(self, device: str, decision: Decision, headers: Headers = (), *, client: str = "") -> str:
-        """Put a command that waits for a second person on the bus, and return its id.
-
-        Raises
-        ------
-        CommandRefused
-            It does not wait, the caller is not another person, or it is not allowed now; the text says why.
-        NotSent, OutcomeUnknown
-            The bus did not confirm it.
-        """
-        name, operator = "ApproveCommand", decision.operator
-        where = f"{self.classes[device].name}.{name}"
-        with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
-            tracked, waiting = self._decided(device, decision, name, client, order)
-            if not is_second_person(waiting, operator):
-                what = (
-                    f"{waiting.command}: expected another person than {_first(waiting)}, got {operator}, from {client}"
-                )
-                raise CommandRefused(NOT_ALLOWED, what, where)
-            commands = {command.name: command for command in self.classes[device].commands}
-            command = commands[waiting.command]
-            self._require_mode(device, command.name, where)
-            self._require_allowed(device, command)
-            self._require_sense(device, command, waiting.argument, where)
-            made = self._message(
-                device, command, waiting.argument, waiting.transaction_id, None, waiting.client, waiting.operator
-            )
-            message = msgspec.structs.replace(
-                made,
-                id=waiting.id,
-                approver=operator,
-                approver_client=client[:200],
-                # After that time it may be UNDELIVERED, and must not begin any more.
-                not_after=min(made.not_after, waiting.not_after),
-            )
-            if not self.tracker.approve(message):
-                raise _not_waiting(waiting.id, where)
-            self._sending.add(message.id)
-            try:
-                return self._send(message, headers, order.close, again=False, waiting=tracked)
-            finally:
-                self._sending.discard(message.id)
-
-    def withdraw(self, device: str, decision: Decision, headers: Headers = (), *, client: str = "") -> str:
-        """End a command that waits for a second person, and return its id.
-
-        Raises
-        ------
-        CommandRefused
-            The command does not wait, or another person gave it; the text says why.
-        NotSent, OutcomeUnknown
-            The bus did not confirm it.
-        """
-        name, operator = "WithdrawCommand", decision.operator
-        where = f"{self.classes[device].name}.{name}"
-        with self._noted(device, name, decision.id, client, operator), ExitStack() as order:
-            tracked, waiting = self._decided(device, decision, name, client, order)
-            # Each person may do one of the two: approve a command or withdraw it.
-            if is_second_person(waiting, operator):
-                expected = f"expected the person who gave it, {_first(waiting)}"
-                what = f"{waiting.command}: {expected}, got {operator}, from {client}"
-                raise CommandRefused(NOT_ALLOWED, what, where)
-            ack = AckMessage(
-                id=waiting.id,
-                device=device,
-                command=waiting.command,
-                status="ABORTED",
-                time=self.clock.now_us(),
-                origin=self.origin,
-                text=f"withdrawn by {given_by(operator, client)}",
-                withdrawer=operator,
-                withdrawer_client=client[:200],
-            )
-            self._sending.add(waiting.id)
-            began = self.clock.monotonic()
-            is_first = self.tracker.withdraw(tracked, began)
-            try:
-                self.sender.send(unapproved_record(ack, headers), self.timeout, order.close)
-                now = self.clock.monotonic()
-                if self.lease.held_for(now) <= now - began:  # this process stood still
-                    raise OutcomeUnknown("another device server may have had it approved meanwhile")
-            except (NotSent, OutcomeUnknown) as error:
-                if is_first and isinstance(error, NotSent):  # otherwise it says nothing about the first time
-                    self.tracker.wait_on(tracked)
-                    raise NotSent(f"{waiting.command} was not withdrawn, and goes on waiting: {error}") from error
-                what = (
-                    f"outcome of the withdrawal unknown: {error}; ask GetCommand({waiting.id!r}), or withdraw it again"
-                )
-                raise OutcomeUnknown(f"{waiting.command}: {what}") from error
-            finally:
-                self._sending.discard(waiting.id)
-        _log.info("command withdrawn id=%s device=%s", waiting.id, device)
-        return waiting.id
-
-    def _decided(
-        self, device: str, decision: Decision, name: str, client: str, order: ExitStack
-    ) -> tuple[Tracked, CommandMessage]:
-        """Return the command that somebody decides about; no other call is checked until `order` is closed."""
-        where = f"{self.classes[device].name}.{name}"
-        self._require_host(name, client, where)
-        order.enter_context(self._checking)
-        self._require_readiness(name, where)
-        if not self.caught_up():
-            what = "was not sent: the newest commands and acknowledgements are still being read; try again"
-            raise CommandRefused(FAILED, f"{name} {what}", where)
-        id = decision.id
-        found = self.tracker.find(id)
-        if found is None or found.held is None or found.status != HELD or found.device != device:
-            raise _not_waiting(id, where)
-        if id in self._sending or self.clock.now_us() > found.held.not_after:
-            raise _not_waiting(id, where)
-        return found, found.held
+    def command(self, device: str, name: str) -> CommandDefinition:
+        """Return a command of a device."""
+        return next(command for command in self.classes[device].commands if command.name == name)
 
     def why_not_held(self) -> str:
         """Return the reason why the lease does not allow this server to write to the bus; empty: it does.
@@ -388,42 +225,12 @@ class Gateway:
         by = self.clock.monotonic() + min(self.timeout, _LONGEST_SENDING)
         return self.lease.why_not_held(by, self.clock.now_us())
 
-    def _require_place(self, device: str, name: str, where: str) -> None:
-        waiting = sum(one.status == HELD for one in self.tracker.pending(device))
-        if waiting >= MOST_PENDING:
-            what = f"{name}: {waiting} commands wait for a second person; expected fewer than {MOST_PENDING}"
-            raise CommandRefused(NOT_ALLOWED, what, where)
-
     def show(self, device: str) -> tuple[str, str | None]:
         """Return State and obsState for the next command; obsState is None for a device without one."""
-        state, obs_state, _ = self._look(device)
-        return state, obs_state
+        return self.shown.look(device)[:2]
 
-    def _look(self, device: str) -> tuple[str, str | None, Tracked | None]:
-        """Return State and obsState, and the command whose effect is still to come.
-
-        The event loop folds records meanwhile, and of an outcome its states first. So the commands are taken before the
-        reports: the effect of one that has ended since is in the reports, or the command is still under way here.
-        """
-        device_class = self.classes[device]
-        commands = {command.name: command for command in device_class.commands}
-        pending = self.tracker.under_way(device)
-        reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
-        entry = next((a for a in device_class.attributes if a.name == OBS_STATE), None)
-        label = None
-        if entry is not None:
-            label = shown(OBS_STATE, reports[OBS_STATE], entry.initial or "", pending, commands)
-        return self.device_state(device), label, unsettled(reports, pending, commands)
-
-    def _require_host(self, name: str, client: str, where: str) -> None:
-        host = client.partition(", ")[0]
-        if self.commanders and not {host, host.partition(" (")[0]} & self.commanders:
-            expected = (
-                f"expected a client on one of {', '.join(sorted(self.commanders))}, got {host or 'an unknown one'}"
-            )
-            raise CommandRefused(NOT_ALLOWED, f"{name} is not taken from there: {expected}", where)
-
-    def _require_readiness(self, name: str, where: str) -> None:
+    def require_readiness(self, name: str, where: str) -> None:
+        """Refuse a call while this server may not write commands, or does not know the present state."""
         if why := why_refused(self.clock):
             what = f"was not sent: {why}"
         elif not self.ready():
@@ -434,25 +241,25 @@ class Gateway:
             return
         raise CommandRefused(FAILED, f"{name} {what}", where)
 
-    def _require_mode(self, device: str, name: str, where: str) -> None:
+    def require_mode(self, device: str, name: str, where: str) -> None:
+        """Refuse a command of a device that its adminMode has taken out of use."""
         mode = self.states.label(device, ADMIN_MODE)
         if mode in DISABLED:
             what = f"Command {name} not allowed when adminMode is {mode}; expected ONLINE or ENGINEERING, got {mode}"
             raise CommandRefused(NOT_ALLOWED, what, where)
 
-    def _require_allowed(self, device: str, command: CommandDefinition) -> None:
-        state, obs_state, under_way = self._look(device)
+    def require_allowed(
+        self, device: str, command: CommandDefinition, document: dict[str, Any] | None, where: str
+    ) -> None:
+        """Refuse a command that the state of its device forbids, or whose argument contradicts what it reports."""
+        state, obs_state, unsettled = self.shown.look(device)
         origin = f"{self.classes[device].name}.is_{command.name}_allowed()"
         others = self.classes[device].commands
-        if why := why_not_allowed(command, state=state, obs_state=obs_state, under_way=under_way, others=others):
+        if why := why_not_allowed(command, state=state, obs_state=obs_state, under_way=unsettled, others=others):
             raise CommandRefused(NOT_ALLOWED, why, origin)
         if (count := len(self.tracker.under_way(device))) >= MOST_PENDING:
             what = f"{command.name}: {count} commands are without an outcome; expected fewer than {MOST_PENDING}"
             raise CommandRefused(NOT_ALLOWED, what, origin)
-
-    def _require_sense(
-        self, device: str, command: CommandDefinition, document: dict[str, Any] | None, where: str
-    ) -> None:
         reported = {name: found.value for name in REPORTED if (found := self.states.get(device, name)) is not None}
         if document is not None and (why := contradiction(command.argument or "", document, reported)):
             raise CommandRefused(FAILED, f"{command.name}: {why}", where)
@@ -461,39 +268,34 @@ class Gateway:
         """Return the id of the command of a transaction id; None: it must be sent again."""
         if before.digest != argument:
             what = (
-                f"{before.command}: transaction_id {before.transaction_id} was used for command {before.id} with"
-                " another argument; expected a new one"
+                f"{before.command}: transaction_id {before.message.transaction_id} was used for command {before.id}"
+                " with another argument; expected a new one"
             )
             raise CommandRefused(FAILED, what, where)
         if before.status == UNDELIVERED and not before.place:
             what = f"{before.command}: command {before.id} of this transaction_id never reached the bus; use a new one"
             raise CommandRefused(FAILED, what, where)
-        waits = before.status == HELD
-        if (waits and not before.appended_us) or (before.status == NEW and not before.place):
-            if before.id in self._sending:  # its caller may be told that it was never sent
-                raise _unknown(before, "another call is sending it", waits=waits)
-            if self.clock.now_us() < before.not_after:
+        waits = before.state in WAITING
+        if (waits and not before.appended_us) or before.state == NEW:
+            if before.id in self.sending:  # its caller may be told that it was never sent
+                raise self.unknown(before.message, "another call is sending it", waits=waits)
+            if self.clock.now_us() < before.message.not_after:
                 return None  # it may never arrive: the same id prevents a second execution
             # A slow bus may have it all the same.
-            raise _unknown(before, "it was not seen on the bus yet", waits=waits)
-        _log.info("repeated transaction_id=%s id=%s device=%s", before.transaction_id, before.id, before.device)
+            raise self.unknown(before.message, "it was not seen on the bus yet", waits=waits)
+        tags = before.message.transaction_id, before.id, before.device
+        _log.info("repeated transaction_id=%s id=%s device=%s", *tags)
         return before.id
 
-    def _message(
-        self,
-        device: str,
-        command: CommandDefinition,
-        document: dict[str, Any] | None,
-        transaction_id: str,
-        before: Tracked | None,
-        client: str,
-        operator: str,
+    def message(
+        self, device: str, command: CommandDefinition, document: dict[str, Any] | None, transaction_id: str
     ) -> CommandMessage:
-        now_us = self.clock.now_us() if before is None else before.issued
+        """Return a command that is issued now."""
+        now_us = self.clock.now_us()
         # Commands are in the order of their issue times, even if the clock is set back.
-        issued = self.tracker.next_issue(device, now_us) if before is None else before.issued
+        issued = self.tracker.next_issue(device, now_us)
         return CommandMessage(
-            id=command_id(issued, secrets.randbelow(10**12), command.name) if before is None else before.id,
+            id=command_id(issued, secrets.randbelow(10**12), command.name),
             device=device,
             command=command.name,
             argument=document,
@@ -504,72 +306,17 @@ class Gateway:
             ceiling=now_us + as_duration(command.ceiling),
             repeatable=command.repeatable,
             origin=self.origin,
-            # A repeated call changes neither the issuer nor the approver.
-            client=client[:200] if before is None else before.client,
-            operator=operator if before is None else before.operator,
-            approver="" if before is None else before.approver,
-            approver_client="" if before is None else before.approver_client,
         )
 
-    def _hold(self, message: CommandMessage, headers: Headers, queued: Callable[[], None], *, again: bool) -> str:
-        """Let a command wait for a second person, with a durable record like any command."""
-        try:
-            self.sender.send(held_record(message, headers), self.timeout, queued)
-        except (NotSent, OutcomeUnknown) as error:
-            if again or isinstance(error, OutcomeUnknown):
-                # Another life of this server may read it: it waits here as well.
-                raise _unknown(message, str(error), waits=True) from error
-            self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
-            raise NotSent(f"{message.command} was not sent, and does not wait for a second person: {error}") from error
-        _log.info("command held id=%s device=%s", message.id, message.device)
-        return message.id
-
-    def _send(
-        self,
-        message: CommandMessage,
-        headers: Headers,
-        queued: Callable[[], None],
-        *,
-        again: bool,
-        waiting: Tracked | None = None,
-    ) -> str:
-        tags = f"transaction_id={message.transaction_id} id={message.id} device={message.device}"
-        try:
-            self.sender.send(command_record(message, headers), self.timeout, queued)
-        except NotSent as error:
-            if again:  # it says nothing about the first time
-                _log.warning("command not sent again %s: %s", tags, error)
-                raise _unknown(message, str(error)) from error
-            if waiting is not None:
-                self.tracker.wait_on(waiting)
-                what = "the approval was not sent, and the command goes on waiting for a second person"
-                raise NotSent(f"{message.command}: {what}: {error}") from error
-            self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
-            raise NotSent(f"{message.command} was not sent, and will not be executed: {error}") from error
-        except OutcomeUnknown as error:
-            _log.warning("command unconfirmed %s: %s", tags, error)
-            raise _unknown(message, str(error)) from error
-        self.tracker.sent(message.id)
-        _log.info("command sent %s", tags)
-        return message.id
+    @staticmethod
+    def unknown(message: CommandMessage, why: str, *, waits: bool = False) -> OutcomeUnknown:
+        """Return the error of a call whose command may or may not be on the bus."""
+        limit = "cannot be approved" if waits else "will not begin"
+        return OutcomeUnknown(
+            f"{message.command}: outcome unknown: {why}. It {limit} after {utc_seconds(message.not_after)}; ask"
+            f" GetCommand({message.id!r}), or repeat the call with transaction_id {message.transaction_id}"
+        )
 
     def _new_transaction_id(self) -> str:
         day = utc_text(self.clock.now_us())[:10].replace("-", "")
         return f"txn-sdp-{day}-{secrets.token_hex(8)}"
-
-
-def _first(waiting: CommandMessage) -> str:
-    return given_by(waiting.operator, waiting.client) or "a client that Tango does not identify"
-
-
-def _not_waiting(id: str, where: str) -> CommandRefused:
-    what = f"$.id: expected the id of a command of this device that waits for a second person, got {id!r:.200}"
-    return CommandRefused(FAILED, what, where)
-
-
-def _unknown(command: CommandMessage | Tracked, why: str, *, waits: bool = False) -> OutcomeUnknown:
-    limit = "cannot be approved" if waits else "will not begin"
-    return OutcomeUnknown(
-        f"{command.command}: outcome unknown: {why}. It {limit} after {utc_seconds(command.not_after)}; ask"
-        f" GetCommand({command.id!r}), or repeat the call with transaction_id {command.transaction_id}"
-    )

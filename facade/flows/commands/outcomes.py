@@ -1,9 +1,15 @@
 """The states of a command as one table, which the tracker, the documents and the property test walk; and one command.
 
 A command is NEW until the broker has confirmed its record, then SENT. Acknowledgements of controllers, and finally of
-the facade, give the other states. The first final one is the outcome. A command that waits for a second person is HELD,
-and on a topic of its own; the approval makes it NEW, its caller may withdraw it (ABORTED), and otherwise it ends as
+the facade, give the other states. The first final one is the outcome.
+
+A command that waits for a second person is HELD, and on a topic of its own. The approval makes it NEW. While an outcome
+of the facade for it is on its way, it is CLOSED, and takes no approval. It ends as WITHDRAWN by its caller, or as
 UNDELIVERED.
+
+Three states are the view of one process, and the log overrules them: a device server has GIVEN_UP a command whose
+record is surely not on the bus, a command is WITHDRAWN unless it was approved at the same time, and a controller has
+NOTED an outcome of its own that has not come back from the log.
 """
 
 import hashlib
@@ -16,7 +22,8 @@ import msgspec
 from facade.clock import NEVER, SECOND, Time, as_seconds
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
 
-HELD, NEW, SENT = "HELD", "NEW", "SENT"
+HELD, CLOSED, NEW, SENT = "HELD", "CLOSED", "NEW", "SENT"
+GIVEN_UP, WITHDRAWN, NOTED = "GIVEN_UP", "WITHDRAWN", "NOTED"
 ACCEPTED, IN_PROGRESS = "ACCEPTED", "IN_PROGRESS"
 COMPLETED, FAILED, ABORTED, REJECTED = "COMPLETED", "FAILED", "ABORTED", "REJECTED"
 TIMED_OUT, UNDELIVERED = "TIMED_OUT", "UNDELIVERED"
@@ -25,22 +32,36 @@ FINAL = frozenset({COMPLETED, FAILED, ABORTED, REJECTED, TIMED_OUT, UNDELIVERED}
 """Outcomes: nothing comes after them."""
 BY_FACADE = frozenset({TIMED_OUT, UNDELIVERED})
 """Outcomes written by device servers; controllers write the others, except for the ABORTED of a withdrawal."""
+WAITING = frozenset({HELD, CLOSED})
+"""States of a command that waits for a second person."""
+ENDED = FINAL | {GIVEN_UP, WITHDRAWN}
+"""States of a command that is shown with an outcome."""
+OFF_THE_LOG = WAITING | {GIVEN_UP, WITHDRAWN}
+"""States in which an acknowledgement says that the record of the command is still to be read."""
 
 _ANSWERED = frozenset({IN_PROGRESS, COMPLETED, FAILED, ABORTED, TIMED_OUT})
 _SENT = _ANSWERED | {ACCEPTED, REJECTED}
 
 TRANSITIONS: Mapping[str, frozenset[str]] = {
-    HELD: frozenset({NEW, ABORTED, UNDELIVERED}),
-    # An acknowledgement may overtake the delivery report, so every successor of SENT may also follow NEW.
-    NEW: _SENT | {SENT, UNDELIVERED},
+    # Its record on `commands` says that another device server has had it approved.
+    HELD: frozenset({CLOSED, NEW, SENT, WITHDRAWN, UNDELIVERED, GIVEN_UP}),
+    CLOSED: frozenset({HELD, SENT, WITHDRAWN, UNDELIVERED}),
+    # An acknowledgement may overtake the delivery report, so every successor of SENT may also follow NEW. It is HELD
+    # again if its approval is surely not on the bus.
+    NEW: _SENT | {SENT, NOTED, UNDELIVERED, GIVEN_UP, HELD, WITHDRAWN},
     # Its record may come to the bus after it was given up, or be read before the outcome.
     SENT: _SENT | {UNDELIVERED},
     # A controller may refuse only before it has begun; afterwards it has failed.
-    ACCEPTED: _ANSWERED | {REJECTED},
-    IN_PROGRESS: _ANSWERED,
+    ACCEPTED: _ANSWERED | {REJECTED, NOTED},
+    IN_PROGRESS: _ANSWERED | {NOTED},
+    NOTED: FINAL,
+    **dict.fromkeys((GIVEN_UP, WITHDRAWN), frozenset({SENT})),
     **dict.fromkeys(FINAL, frozenset()),
 }
 """Possible successors of each state."""
+
+_SHOWN: Mapping[str, str] = {CLOSED: HELD, GIVEN_UP: UNDELIVERED, WITHDRAWN: ABORTED}
+"""Status by state, where they differ."""
 
 TASK_STATUS: Mapping[str, str] = {
     HELD: "STAGING",
@@ -75,30 +96,16 @@ RESULT_CODE: Mapping[str, int] = {
 class Tracked:
     """One command with its acknowledgements."""
 
-    id: str
-    device: str
-    command: str
-    transaction_id: str = ""
-    issued: Time = NEVER
-    not_after: Time = NEVER
-    deadline: Time = NEVER
-    ceiling: Time = NEVER
-    client: str = ""
-    """Tango client of the caller; empty: unknown."""
-    operator: str = ""
-    """Operator's name given by the caller; empty: none."""
-    approver: str = ""
-    """Name given by the second person; empty: none was needed."""
-    approver_client: str = ""
-    parent: str = ""
-    """Id of the command that ordered it; empty: none."""
-    held: CommandMessage | None = None
-    """The command that waits for a second person; None: it does not wait."""
+    message: CommandMessage
+    """The command; without its argument, unless it waits for a second person or was not approved."""
     digest: bytes = b""
-    """Of the argument."""
-    status: str = NEW
+    """Digest of the argument."""
+    state: str = NEW
+    """A key of `TRANSITIONS`."""
+    deadline: Time = NEVER
+    """When the facade stops waiting for the outcome; progress moves it."""
     place: str = ""
-    """Position of its record on the bus."""
+    """Position of its record on `commands`; empty: it was not read."""
     appended_us: Time = NEVER
     """Append time of its record; for a command that waits for a second person, of the record on which it waits."""
     began: Time = NEVER
@@ -107,44 +114,43 @@ class Tracked:
     text: str = ""
     result: Any = None
     acks: list[AckMessage] = field(default_factory=list)
+    newest: AckMessage | None = None
+    """The outcome, or else the newest acknowledgement that changed the state; None: there is none."""
     begun: AckMessage | None = None
-    """The newest acknowledgement before the outcome; kept while a controller has not ended it."""
-    outcome: AckMessage | None = None
-    noted: AckMessage | None = None
-    """Last acknowledgement sent from here, which may not have come back; the log overrules it."""
-    answered: bool = False
-    """Whether a controller has ended it, even after the facade's time-out."""
+    """The newest acknowledgement before the outcome; kept after a time-out, until a controller has ended it."""
     closed_at: float = float("-inf")
-    """Time of the facade's last own outcome [monotonic s]."""
+    """Time at which this server last wrote an outcome for it [monotonic s]."""
 
     @classmethod
-    def sent(cls, message: CommandMessage) -> "Tracked":
+    def of(cls, message: CommandMessage, state: str) -> "Tracked":
         """Return a command without acknowledgements."""
-        shared = {name: getattr(message, name) for name in message.__struct_fields__ if name in cls.__slots__}
-        return cls(**shared, digest=digest(message.argument))
+        kept = message if state == HELD else without_argument(message)
+        return cls(message=kept, digest=digest(message.argument), state=state, deadline=message.deadline)
 
-    @classmethod
-    def acknowledged(cls, ack: AckMessage) -> "Tracked":
-        """Return a command whose own record was not read."""
-        return cls(id=ack.id, device=ack.device, command=ack.command)
+    @property
+    def id(self) -> str:
+        """Id of the command."""
+        return self.message.id
+
+    @property
+    def device(self) -> str:
+        """Name of its Tango device."""
+        return self.message.device
+
+    @property
+    def command(self) -> str:
+        """Name of the command."""
+        return self.message.command
+
+    @property
+    def status(self) -> str:
+        """Status as clients see it: that of the last acknowledgement, or HELD, NEW or SENT."""
+        return _SHOWN.get(self.state, self.state)
 
     @property
     def final(self) -> bool:
-        """Return whether the outcome is known."""
-        return self.status in FINAL or (self.noted is not None and self.noted.status in FINAL)
-
-    @property
-    def is_given_up(self) -> bool:
-        """Return whether it is given up here, or withdrawn, which its record would overrule."""
-        by_log = self.outcome is not None and not self.outcome.withdrawer
-        return not self.place and not by_log and (self.status in (NEW, UNDELIVERED) or self.outcome is not None)
-
-    @property
-    def newest(self) -> AckMessage | None:
-        """Return the outcome, or else the newest acknowledgement."""
-        if self.outcome is None and self.noted is not None and self.noted.status in FINAL:
-            return self.noted
-        return self.outcome or self.begun or self.noted
+        """Whether the outcome is known."""
+        return self.state in ENDED or self.state == NOTED
 
     def overdue(self, now_us: Time, origin: str, has_read: Callable[[Time], bool]) -> AckMessage | None:
         """Return the outcome of an overdue command; None: it is not overdue, or its record may still be found.
@@ -155,22 +161,45 @@ class Tracked:
             Whether every record that was on `commands` at a time has been read.
         """
         status: AckStatus
-        if self.status in (HELD, NEW) and not self.place:
+        if self.state == NEW or self.state in WAITING:
             # After that time it cannot be executed any more, even if its record still comes.
-            too_late = self.not_after + SECOND
+            too_late = self.message.not_after + SECOND
             if now_us <= too_late or not has_read(too_late):
                 return None
             status, text = "UNDELIVERED", "its record never appeared on the bus"
-            if self.status == HELD:
-                text = f"no second person approved it within {as_seconds(self.not_after - self.issued):g} s"
-        elif now_us <= min(self.deadline, self.ceiling):
+            if self.state in WAITING:
+                waits = as_seconds(self.message.not_after - self.message.issued)
+                text = f"no second person approved it within {waits:g} s"
+        elif now_us <= min(self.deadline, self.message.ceiling):
             return None
         else:
-            waited = as_seconds(now_us - self.issued)
+            waited = as_seconds(now_us - self.message.issued)
             status, text = "TIMED_OUT", f"no outcome within {waited:.1f} s; whether it took effect is not known"
         return AckMessage(
             id=self.id, device=self.device, command=self.command, status=status, time=now_us, origin=origin, text=text
         )
+
+
+def command_of(id: str, device: str, name: str) -> CommandMessage:
+    """Return a command whose own record was not read: nothing else of it is known."""
+    return CommandMessage(
+        id=id,
+        device=device,
+        command=name,
+        argument=None,
+        transaction_id="",
+        issued=NEVER,
+        not_after=NEVER,
+        deadline=NEVER,
+        ceiling=NEVER,
+        repeatable=False,
+        origin="",
+    )
+
+
+def without_argument(message: CommandMessage) -> CommandMessage:
+    """Return a command without its argument, which may be long."""
+    return message if message.argument is None else msgspec.structs.replace(message, argument=None)
 
 
 def digest(argument: Mapping[str, Any] | None) -> bytes:

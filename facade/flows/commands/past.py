@@ -19,7 +19,7 @@ from facade.flows.commands.messages import (
     decode_refusal,
     issued,
 )
-from facade.flows.commands.outcomes import FINAL, UNDELIVERED, Tracked
+from facade.flows.commands.outcomes import FINAL, UNDELIVERED, Tracked, command_of
 from facade.flows.commands.tracker import Tracker
 from facade.numbers import LARGEST
 from facade.outcome import RecordRejected, Suppressed, Unused
@@ -84,8 +84,13 @@ class Past:
         """Add a record of ``command-refusals``."""
         if (refusal := self._readable(decode_refusal(record.value))) is None:
             return
-        shared = {name: getattr(refusal, name) for name in ("device", "command", "client", "operator", "text")}
-        self._refused.append(Tracked(id="", issued=refusal.time, status=REFUSED, **shared))
+        message = msgspec.structs.replace(
+            command_of("", refusal.device, refusal.command),
+            issued=refusal.time,
+            client=refusal.client,
+            operator=refusal.operator,
+        )
+        self._refused.append(Tracked(message=message, state=REFUSED, text=refusal.text))
 
     def commands(self) -> list[Tracked]:
         """Return the commands in the order in which they were issued."""
@@ -215,21 +220,21 @@ def outcome_of(tracked: Tracked) -> str:
 def row(tracked: Tracked) -> dict[str, Any]:
     """Return a command as lists show it; times are Unix times [s]."""
     # The ids of orders, and so their issue times, follow from the parent's: their append time is used instead.
-    when = tracked.appended_us if tracked.parent and tracked.appended_us else _when(tracked)
+    when = tracked.appended_us if tracked.message.parent and tracked.appended_us else _when(tracked)
     took = as_seconds(tracked.ended - when) if tracked.ended else None
     return {
         "id": tracked.id,
         "device": tracked.device,
         "command": tracked.command,
-        "transaction_id": tracked.transaction_id,
-        "client": tracked.client,
-        "operator": tracked.operator,
-        "parent": tracked.parent,
+        "transaction_id": tracked.message.transaction_id,
+        "client": tracked.message.client,
+        "operator": tracked.message.operator,
+        "parent": tracked.message.parent,
         "issued": as_seconds(when),
         "outcome": outcome_of(tracked),
         "status": tracked.status,
         "seconds": took,
-        "origin": tracked.outcome.origin if tracked.outcome else "",
+        "origin": tracked.newest.origin if tracked.newest and tracked.final else "",
         "text": tracked.text,
     }
 
@@ -264,4 +269,4 @@ def nested(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]
 
 
 def _when(tracked: Tracked) -> Time:
-    return tracked.issued or issued(tracked.id)
+    return tracked.message.issued or issued(tracked.id)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from facade.flows.commands.messages import CommandMessage, issued
+from facade.flows.commands.messages import issued
 from facade.flows.commands.outcomes import NEW, Tracked
 from facade.icd.model import CommandDefinition
 from facade.reading import Value
@@ -12,6 +12,8 @@ from facade.runtime.device_state import OBS_STATE, STATE, Reported
 FAULT = "FAULT"
 STABLE = {"EMPTY": "EMPTY", "IDLE": "IDLE", "READY": "READY", "SCANNING": "READY", "ABORTED": "ABORTED"}
 """SKA's commandedObsState in each stable obsState. FAULT has no entry: the last command decides."""
+MOST_PENDING = 32
+"""Most commands of one device without an outcome, and most that wait for a second person."""
 REPORTED = ("scanTypes", "ebID")
 """Reported attributes that arguments are compared with."""
 
@@ -27,7 +29,7 @@ def fresh(report: Reported | None, tracked: Tracked) -> bool:
         return False
     if report.command:
         # The id of an approved command is older than its issue.
-        return report.command == tracked.id or issued(report.command) >= tracked.issued
+        return report.command == tracked.id or issued(report.command) >= tracked.message.issued
     # The report names no command: their order on the bus decides.
     return bool(tracked.appended_us) and report.appended_us > tracked.appended_us
 
@@ -52,7 +54,7 @@ def shown(
     label = initial if report is None else str(report.value)
     for tracked in reversed(pending):
         command = commands.get(tracked.command)
-        if tracked.status == NEW and not tracked.place:
+        if tracked.state == NEW:
             continue  # it may never arrive
         if command is not None and command.reports == attribute:
             return label if command.transitional is None or fresh(report, tracked) else command.transitional
@@ -112,16 +114,6 @@ def why_not_allowed(
             f" {', or '.join(('wait for its outcome', *ways_out))}"
         )
     return ""
-
-
-def is_second_person(first: CommandMessage, operator: str) -> bool:
-    """Return whether the caller is another person than the giver of the command, by the names that both stated.
-
-    Hosts and processes are not compared: one process may act for several people, and after a failover Tango gives it
-    another name.
-    """
-    before = first.operator.strip().casefold()  # without a name: from a release that did not require one
-    return bool(before) and operator.strip().casefold() != before
 
 
 def contradiction(family: str, document: Mapping[str, Any], reported: Mapping[str, Value]) -> str:

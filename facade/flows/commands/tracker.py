@@ -15,17 +15,26 @@ from facade.clock import NEVER, Duration, Time, as_duration
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import (
     BY_FACADE,
+    CLOSED,
     COMPLETED,
+    ENDED,
     FINAL,
+    GIVEN_UP,
     HELD,
     IN_PROGRESS,
     NEW,
+    NOTED,
+    OFF_THE_LOG,
     REJECTED,
     SENT,
     TRANSITIONS,
     UNDELIVERED,
+    WAITING,
+    WITHDRAWN,
     Tracked,
-)  # fmt: skip
+    command_of,
+    without_argument,
+)
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
 _ORPHAN = 10.0
@@ -82,69 +91,67 @@ class Tracker:
     def begin(self, command: CommandMessage) -> None:
         """Remember a command before it is written."""
         with self._lock:
-            self._add(Tracked.sent(command))
+            self._add(command, NEW)
 
     def hold(self, command: CommandMessage) -> None:
         """Remember a command that waits for a second person."""
         with self._lock:
-            tracked = Tracked.sent(command)
-            tracked.status, tracked.held = HELD, command
-            self._add(tracked)
+            self._add(command, HELD)
 
     def approve(self, command: CommandMessage) -> bool:
-        """Remember an approved command before it is written; return False if its time has ended."""
+        """Remember an approved command before it is written; return False if it takes no approval any more."""
         with self._lock:
-            waiting = self._by_id[command.id]
-            if waiting.status != HELD or waiting.closed_at > float("-inf"):
+            tracked = self._by_id[command.id]
+            if tracked.state != HELD:
                 return False
-            self.begin(command)
+            self._renew(tracked, without_argument(command), NEW, NEVER)
             return True
 
-    def withdraw(self, waiting: Tracked, monotonic: float) -> bool:
+    def close(self, waiting: Tracked, monotonic: float) -> bool:
         """Bar the approval of a command that is about to be withdrawn; return False if it was barred before."""
         with self._lock:
-            is_first = waiting.closed_at == float("-inf")
             waiting.closed_at = monotonic
-            return is_first
+            if waiting.state != HELD:
+                return False
+            self._move(waiting, CLOSED)
+            return True
 
-    def wait_on(self, waiting: Tracked) -> None:
+    def wait_on(self, command: CommandMessage, appended_us: Time) -> None:
         """Note that the bus does surely not have the approval or the withdrawal of a command: it waits as before."""
         with self._lock:
-            waiting.closed_at = float("-inf")
-            if self._by_id[waiting.id].status == NEW:
-                self._add(waiting)
+            tracked = self._by_id[command.id]
+            tracked.closed_at = float("-inf")
+            if HELD in TRANSITIONS[tracked.state]:
+                self._renew(tracked, command, HELD, appended_us)
 
     def sent(self, id: str) -> None:
         """Note that a command is on the bus."""
         with self._lock:
             tracked = self._by_id[id]
-            if tracked.status == NEW:
+            if tracked.state == NEW:
                 self._move(tracked, SENT)
 
     def undelivered(self, id: str, now_us: Time, why: str) -> None:
-        """Note that a command is surely not on the bus, and never will be."""
+        """Give up a command that is surely not on the bus, and never will be."""
         with self._lock:
             tracked = self._by_id[id]
-            if tracked.status in (HELD, NEW):
+            if GIVEN_UP in TRANSITIONS[tracked.state]:
                 tracked.ended, tracked.text = now_us, why
-                self._move(tracked, UNDELIVERED)
+                self._move(tracked, GIVEN_UP)
 
     def fold_command(self, command: CommandMessage, record: Record) -> Outcome:
         """Process a command from the log; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
             if command.device not in self._devices:
                 return Suppressed("other-device")
-            tracked = self._by_id.get(command.id)
-            if tracked is not None and tracked.place:
+            tracked = self._by_id.get(command.id) or self._add(command, NEW)
+            if tracked.place:
                 return Suppressed("repeated")
-            if tracked is None or tracked.status == HELD:
-                tracked = self._add(Tracked.sent(command))
-            is_given_up = tracked.is_given_up
+            if SENT in TRANSITIONS[tracked.state]:
+                # The log is right. If UNDELIVERED is on the log, it holds: no controller begins the command so late.
+                self._renew(tracked, without_argument(command), SENT, NEVER)
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
-            if is_given_up:
-                # The log is right. If UNDELIVERED is on the log, it holds: no controller begins the command so late.
-                self._reopen(tracked)
             for _, ack in self._orphans.pop(command.id, ()):
                 self._apply(tracked, ack)
             return USED
@@ -158,12 +165,11 @@ class Tracker:
             # A command that was approved long ago is not remembered.
             is_old = len(finished) >= self._keep and command.issued <= finished[0].ended
             known = self._by_id.get(command.id)
-            if known is not None and known.status == HELD:
+            if known is not None and known.state in WAITING:
                 known.appended_us = known.appended_us or record.timestamp_us
             if known is not None or is_old:
                 return Suppressed("repeated")
-            self.hold(command)
-            self._by_id[command.id].appended_us = record.timestamp_us
+            self._add(command, HELD).appended_us = record.timestamp_us
             return USED
 
     def fold_unapproved(self, ack: AckMessage) -> Outcome:
@@ -182,20 +188,22 @@ class Tracker:
                 return why
             tracked = self._by_id.get(ack.id)
             if not self._with_commands:
-                self._apply(tracked or self._add(Tracked.acknowledged(ack)), ack)
-            elif tracked is None or (tracked.final and tracked.is_given_up and ack.status != UNDELIVERED):
+                self._apply(tracked or self._add(command_of(ack.id, ack.device, ack.command), NEW), ack)
+            elif tracked is None or tracked.state in OFF_THE_LOG:
                 self._keep_orphan(ack, monotonic)
-            elif tracked.status == HELD:
-                self._keep_orphan(ack, monotonic)  # approved in a record that is still to be read
             else:
                 self._apply(tracked, ack)
             return USED
 
-    def note(self, ack: AckMessage) -> None:
-        """Note an acknowledgement that was just sent; the log may overrule it."""
+    def note(self, outcome: AckMessage) -> None:
+        """Note an outcome that the bus has, and that was not read yet; an earlier one of the log overrules it."""
         with self._lock:
-            tracked = self._by_id.get(ack.id) or self._add(Tracked.acknowledged(ack))
-            tracked.noted = ack
+            tracked = self._by_id.get(outcome.id) or self._add(
+                command_of(outcome.id, outcome.device, outcome.command), NEW
+            )
+            if NOTED in TRANSITIONS[tracked.state]:
+                tracked.newest = outcome
+                self._move(tracked, NOTED)
 
     def newest(self, id: str) -> AckMessage | None:
         """Return the outcome of a command, or else its newest acknowledgement; None: there is none."""
@@ -204,11 +212,13 @@ class Tracker:
 
     def left_open(self, origin: str) -> list[AckMessage]:
         """Return the newest acknowledgement of each command that an origin began and did not end."""
-        return [begun for one, begun in self._begun_by(origin) if not one.final]
+        newest = [one.newest for one in self._all() if not one.final]
+        return [ack for ack in newest if ack is not None and ack.origin == origin]
 
     def given_up(self, origin: str) -> list[AckMessage]:
         """Return the newest acknowledgement of each command that an origin began, and that timed out before its end."""
-        return [begun for one, begun in self._begun_by(origin) if one.status in BY_FACADE and not one.answered]
+        begun = [one.begun for one in self._all() if one.state in BY_FACADE]
+        return [ack for ack in begun if ack is not None and ack.origin == origin]
 
     def objection(self, ack: AckMessage) -> Unused | None:
         """Return the reason why an acknowledgement is refused, if there is one."""
@@ -250,6 +260,8 @@ class Tracker:
                     ack = tracked.overdue(now_us, origin, has_read)
                     if ack is not None and monotonic - tracked.closed_at > _AGAIN:
                         tracked.closed_at = monotonic
+                        if tracked.state == HELD:
+                            self._move(tracked, CLOSED)  # also if the clock is set back
                         made.append(ack)
             return made
 
@@ -263,7 +275,7 @@ class Tracker:
 
         One that waits for a second person does not.
         """
-        return [one for one in self.pending(device) if one.status != HELD]
+        return [one for one in self.pending(device) if one.state not in WAITING]
 
     def finished(self, device: str, most: int) -> list[Tracked]:
         """Return the newest finished commands of a device, oldest first."""
@@ -292,39 +304,40 @@ class Tracker:
         """Return a device's command with a transaction id."""
         return self._by_transaction.get((device, command, transaction_id))
 
-    def _add(self, tracked: Tracked) -> Tracked:
+    def _all(self) -> list[Tracked]:
+        with self._lock:
+            return list(self._by_id.values())
+
+    def _add(self, command: CommandMessage, state: str) -> Tracked:
+        """Remember a command that is not known, in one of the states in which a command begins."""
+        tracked = Tracked.of(command, state)
         self._by_id[tracked.id] = tracked
-        self._by_transaction[tracked.device, tracked.command, tracked.transaction_id] = tracked
-        device = self._devices[tracked.device]
-        device.pending.pop(tracked.id, None)  # an approved command is the newest one
+        self._by_transaction[command.device, command.command, command.transaction_id] = tracked
+        device = self._devices[command.device]
         device.pending[tracked.id] = tracked
-        device.newest = max(device.newest, tracked.issued)
+        device.newest = max(device.newest, command.issued)
         device.version += 1
         return tracked
 
-    def _reopen(self, tracked: Tracked) -> None:
+    def _renew(self, tracked: Tracked, message: CommandMessage, state: str, appended_us: Time) -> None:
+        """Move a command to a state to which another message belongs: an approval has times of its own."""
+        tracked.message, tracked.deadline, tracked.appended_us = message, message.deadline, appended_us
         device = self._devices[tracked.device]
-        if tracked.final:
-            device.finished.remove(tracked)
-            device.finished_total -= 1
-            device.pending[tracked.id] = tracked
-            tracked.ended, tracked.text, tracked.outcome = NEVER, "", None
-            tracked.acks.clear()
-        tracked.status = SENT
-        device.version += 1
+        device.newest = max(device.newest, message.issued)
+        self._move(tracked, state)
 
     def _apply(self, tracked: Tracked, ack: AckMessage) -> None:
         by_facade = ack.status in BY_FACADE or bool(ack.withdrawer)
-        if tracked.outcome is not None and tracked.outcome.withdrawer and not by_facade:
-            self._reopen(tracked)  # a controller has read it: then it was approved, and not withdrawn
+        if tracked.state == WITHDRAWN and not by_facade:
+            self._move(tracked, SENT)  # a controller has read it: then it was approved, and not withdrawn
         is_again = ack in tracked.acks
         if len(tracked.acks) < self._most_acks:
             tracked.acks.append(ack)
         self._devices[tracked.device].version += 1
-        tracked.answered |= ack.status in FINAL and not by_facade
-        # A command that is on the bus was approved: then it was not withdrawn.
-        is_possible = ack.status in TRANSITIONS[tracked.status] and not is_again
-        if not is_possible or (ack.withdrawer and tracked.status not in (HELD, NEW)):
+        if ack.status in FINAL and not by_facade:
+            tracked.begun = None
+        state = WITHDRAWN if ack.withdrawer else ack.status
+        if state not in TRANSITIONS[tracked.state] or is_again:
             self.late[tracked.device] += 1
             return
         tracked.text = ack.text or tracked.text
@@ -336,37 +349,41 @@ class Tracker:
             tracked.began = tracked.began or ack.time
         if ack.status == IN_PROGRESS and ack.remaining is not None:
             extended = ack.time + as_duration(ack.remaining)
-            tracked.deadline = min(max(tracked.deadline, extended), tracked.ceiling)
+            tracked.deadline = min(max(tracked.deadline, extended), tracked.message.ceiling)
+        tracked.newest = ack
         if ack.status in FINAL:
-            tracked.ended, tracked.result, tracked.outcome = ack.time, ack.result, ack
-            if tracked.answered:
-                tracked.begun = None
+            tracked.ended, tracked.result = ack.time, ack.result
         else:
             tracked.begun = ack
-        self._move(tracked, ack.status)
+        self._move(tracked, state)
 
-    def _move(self, tracked: Tracked, status: str) -> None:
+    def _move(self, tracked: Tracked, state: str) -> None:
+        """Change the state of a command: nothing else does."""
+        before = tracked.state
+        assert state in TRANSITIONS[before], f"{tracked.id}: {before} does not lead to {state}"
         device = self._devices[tracked.device]
-        tracked.status = status
+        tracked.state = state
         device.version += 1
-        if status not in FINAL:
-            return
-        device.pending.pop(tracked.id, None)
-        device.finished.append(tracked)
-        device.finished_total += 1
-        if len(device.finished) > self._keep:
-            self._forget(device.finished.popleft())
+        if before in ENDED:
+            device.finished.remove(tracked)
+            device.finished_total -= 1
+            tracked.ended, tracked.text, tracked.newest = NEVER, "", None
+            tracked.acks.clear()
+        if state in ENDED:
+            device.pending.pop(tracked.id, None)
+            device.finished.append(tracked)
+            device.finished_total += 1
+            if len(device.finished) > self._keep:
+                self._forget(device.finished.popleft())
+        elif before in OFF_THE_LOG and state not in WAITING:
+            device.pending.pop(tracked.id, None)
+            device.pending[tracked.id] = tracked  # as the newest one
 
     def _forget(self, tracked: Tracked) -> None:
         del self._by_id[tracked.id]
-        key = (tracked.device, tracked.command, tracked.transaction_id)
+        key = (tracked.device, tracked.command, tracked.message.transaction_id)
         if self._by_transaction.get(key) is tracked:
             del self._by_transaction[key]
-
-    def _begun_by(self, origin: str) -> list[tuple[Tracked, AckMessage]]:
-        with self._lock:
-            begun = [(one, one.begun) for one in self._by_id.values() if one.begun is not None]
-        return [(one, ack) for one, ack in begun if ack.origin == origin]
 
     def _drop_orphans(self, ids: Iterable[str]) -> None:
         for id in ids:

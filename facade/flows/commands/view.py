@@ -11,21 +11,21 @@ from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
     ACCEPTED,
-    HELD,
     IN_PROGRESS,
     RESULT_CODE,
     TASK_STATUS,
     TIMED_OUT,
+    WAITING,
     Tracked,
     result,
 )
-from facade.flows.commands.rules import FAULT, STABLE, commanded, is_transitional, shown
+from facade.flows.commands.rules import FAULT, STABLE, commanded, is_transitional
+from facade.flows.commands.shown import Shown
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import DeviceClass
 from facade.printable import printable
 from facade.reading import Reading, Value
 from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.runtime.admin_mode import DISABLED
 from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
 from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
@@ -90,13 +90,10 @@ _FINISHED = 32
 class CommandSources:
     """Sources of the views of the command path."""
 
-    tracker: Tracker
-    states: DeviceStates
+    shown: Shown
     components: Components
     lease: Lease
     health: BusHealth
-    known: Callable[[], bool]
-    """Whether all records from before the start have been read."""
     clock: Clock
 
 
@@ -135,7 +132,7 @@ class CommandView(DeviceView):
         finished = self._tracker.finished(self._device, _FINISHED)
         executing = [one for one in pending if one.status in (ACCEPTED, IN_PROGRESS)]
         queued = [one for one in pending if one not in executing]
-        ordered = sorted([*finished, *pending], key=lambda one: one.issued)
+        ordered = sorted([*finished, *pending], key=lambda one: one.message.issued)
         newest = ordered[-1] if ordered else None
         self._texts = {one.id: self._texts.get(one.id) or json.dumps(_finished(one)) for one in finished}
         return {
@@ -154,7 +151,7 @@ class CommandView(DeviceView):
             "lrcExecuting": tuple(json.dumps(_executing(one)) for one in executing),
             "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
-            "transactionId": "" if newest is None else newest.transaction_id,
+            "transactionId": "" if newest is None else newest.message.transaction_id,
             "commandedObsState": self._commanded(self._tracker.under_way(self._device), ordered),
             "commandsPending": len(pending),
             "commandsFinished": self._tracker.finished_total(self._device),
@@ -165,7 +162,7 @@ class CommandView(DeviceView):
     def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
         reported = self._states.label(self._device, OBS_STATE, self._initial)
         reached = None if pending else STABLE.get(reported)
-        given = [one for one in given if one.status != HELD]
+        given = [one for one in given if one.state not in WAITING]
         return reached or commanded(given, self._commands) or self._initial
 
 
@@ -174,24 +171,16 @@ class SubarrayView(DeviceView):
 
     def __init__(self, device: str, device_class: DeviceClass, sources: CommandSources, version: str) -> None:
         super().__init__(device)
-        self._commands = {command.name: command for command in device_class.commands}
-        self._sources, self._release = sources, version
-
-    def state(self) -> str:
-        """Return the Tango State."""
-        mode = self._sources.states.label(self._device, ADMIN_MODE)
-        if not self._sources.known():
-            return "UNKNOWN"
-        return "DISABLE" if mode in DISABLED else self._label(STATE, "OFF")
+        self._sources, self._shown, self._release = sources, sources.shown, version
 
     def _version(self) -> object:
-        sources = self._sources
-        return sources.tracker.version(self._device), sources.states.version(self._device), sources.known()
+        shown = self._shown
+        return shown.tracker.version(self._device), shown.states.version(self._device), shown.known()
 
     def stuck(self, now: Time) -> str:
         """Return a text if a transitional state has outlived its command; otherwise an empty one."""
-        obs_state, tracker = self._label(OBS_STATE, "EMPTY"), self._sources.tracker
-        if not self._sources.known() or tracker.under_way(self._device) or not is_transitional(obs_state):
+        obs_state, tracker = self._shown.look(self._device).obs_state or "", self._shown.tracker
+        if not self._shown.known() or tracker.under_way(self._device) or not is_transitional(obs_state):
             return ""
         last = next(iter(tracker.finished(self._device, 1)), None)
         if last is not None and now - last.ended <= _BEHIND:
@@ -199,15 +188,12 @@ class SubarrayView(DeviceView):
         ended = "" if last is None else f"; the last one, {last.command} ({last.id}), is {last.status}"
         return f"obsState is {obs_state}, but no command is under way{ended}"
 
-    def _label(self, attribute: str, initial: str) -> str:
-        reported = self._sources.states.get(self._device, attribute)
-        return shown(attribute, reported, initial, self._sources.tracker.under_way(self._device), self._commands)
-
     def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
-        state, obs_state = self.state(), self._label(OBS_STATE, "EMPTY")
+        state, shown, _ = self._shown.look(self._device)
+        obs_state = shown or ""
         health, reasons = self._health(now, obs_state)
-        mode = self._sources.states.label(self._device, ADMIN_MODE)
-        known = self._sources.known()  # a part of the log shows old commands and states
+        mode = self._shown.states.label(self._device, ADMIN_MODE)
+        known = self._shown.known()  # a part of the log shows old commands and states
         line = f"The device is in {state} state; obsState is {obs_state}; adminMode is {mode}; health is {health}."
         values: dict[str, Value] = {
             **({OBS_STATE: obs_state} if known else {}),
@@ -235,7 +221,7 @@ class SubarrayView(DeviceView):
             failed.append("obsState is FAULT; see errorMessages")
         if why := self.stuck(now):
             failed.append(why)
-        last = sources.tracker.finished(self._device, 1)
+        last = self._shown.tracker.finished(self._device, 1)
         if last and last[0].status == TIMED_OUT:
             degraded.append(f"the last command, {last[0].command} ({last[0].id}), has timed out")
         if failed:
@@ -272,15 +258,15 @@ def as_dict(one: Tracked) -> dict[str, Any]:
         "id": one.id,
         "device": one.device,
         "name": one.command,
-        "transaction_id": one.transaction_id,
-        "client": one.client,
-        "operator": one.operator,
-        "approver": one.approver,
-        "approver_client": one.approver_client,
+        "transaction_id": one.message.transaction_id,
+        "client": one.message.client,
+        "operator": one.message.operator,
+        "approver": one.message.approver,
+        "approver_client": one.message.approver_client,
         "status": one.status,
         "task_status": TASK_STATUS[one.status],
-        "submitted_time": utc_text(one.issued),
-        "not_after": utc_text(one.not_after),
+        "submitted_time": utc_text(one.message.issued),
+        "not_after": utc_text(one.message.not_after),
         "deadline": utc_text(one.deadline),
         "started_time": utc_text(one.began) if one.began else None,
         "finished_time": utc_text(one.ended) if one.ended else None,
@@ -297,7 +283,7 @@ def as_dict(one: Tracked) -> dict[str, Any]:
 
 
 def _queued(one: Tracked) -> dict[str, Any]:
-    return {"uid": one.id, "name": one.command, "submitted_time": utc_text(one.issued)}
+    return {"uid": one.id, "name": one.command, "submitted_time": utc_text(one.message.issued)}
 
 
 def _executing(one: Tracked) -> dict[str, Any]:
