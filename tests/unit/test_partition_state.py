@@ -406,6 +406,20 @@ def test_reading_goes_on_at_the_first_segment_in_flight():
     )  # fmt: skip
 
 
+def test_what_an_older_release_left_is_read_on():
+    """Its position was the first segment in flight, and the message about this table said how far it had read."""
+    older = changed(message(partial(first=3), 0), last_offset=4)
+    found = Past(older).found()
+    assert (found.begin, found.mark.next, found.note) == (
+        3, 5, "calibration, partition 3: the group says 3; the worker goes on from its own position 5"
+    )  # fmt: skip
+    partition = PartitionState(3, 7, found, by="tables-0")
+    (*_, position) = due(partition, partial(first=3, last=4))
+    assert partition.has_happened(found) is False
+    assert partition.offset == 5
+    assert said([position]) == [("position", 5)]
+
+
 def test_tables_whose_first_segments_have_gone_are_lost():
     first, second = message(partial(first=1, last=2)), message(partial("v2", 2, 2))
     found = Past(first, second, begin=2).found()

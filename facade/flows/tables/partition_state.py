@@ -25,7 +25,6 @@ from facade.flows.tables.messages import (
     COMPLETE,
     FAILED,
     account_record,
-    fingerprint,
     reason_of,
     table_record,
     tombstone,
@@ -37,9 +36,6 @@ from facade.messages import Table, TableSegment
 from facade.outcome import RecordRejected, Suppressed
 from facade.runtime.accounts import RunningAccount
 
-MOST_EARLIER = 20
-"""Complete versions of a product that are named with a newer one."""
-
 
 class PartitionState:
     """Outcomes of one partition; they are kept until `written`."""
@@ -50,8 +46,8 @@ class PartitionState:
         """Offset after the newest record read."""
         self.account = RunningAccount()
         """Outcomes since the last transaction."""
-        self._by, self._note = by, past.note
-        self._before, self._complete = past.under_way, past.complete
+        # Without the ended tables, whose summaries are large.
+        self._by, self._past = by, dataclasses.replace(past, ended={}, lost=[])
         self._written = self._tried = past.mark
         """The state that the bus has, and the one in the newest transaction."""
         self._records: list[Record] = []
@@ -68,7 +64,7 @@ class PartitionState:
 
     def is_done(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
         """Return whether a record was settled before a restart."""
-        before = self._before.get(header.table) if isinstance(header, TableSegment) else None
+        before = self._past.under_way.get(header.table) if isinstance(header, TableSegment) else None
         return record.offset < self._written.next and (before is None or record.offset < in_flight(before).first)
 
     def decide(self, record: Record, outcome: RecordRejected | Suppressed) -> None:
@@ -87,7 +83,7 @@ class PartitionState:
         self.account.consumed += said.segments
         if rejected is None:
             self.account.used += said.segments
-            said = replace(said, state=COMPLETE, summary=summary, earlier=self._earlier(header))
+            said = replace(said, state=COMPLETE, summary=summary, earlier=self._past.add_version(header))
         else:
             url = said.url and without_secrets(said.url)
             said = replace(said, state=FAILED, reason=reason_of(rejected), url=url)
@@ -104,7 +100,7 @@ class PartitionState:
         if table.log == self.log:  # otherwise a new epoch of totals begins
             self.account.skipped += table.segments
             text = f"{CALIBRATION}, partition {self.partition}: table {table.table} of {table.product}: {what}"
-            self._note = f"{self._note}; {text}" if self._note else text
+            self._past.note += f"; {text}" if self._past.note else text
         reason = reason_of(rejected)
         self._report_end(replace(table, state=FAILED, time=now_us, last_offset=None, log=self.log, reason=reason))
         return rejected
@@ -112,9 +108,9 @@ class PartitionState:
     def write(self, tables: Sequence[PartialTable], now_us: Time, *, group: str, is_due: bool) -> list[Record]:
         """Return the records to write, given the tables under way; none: there is no news, and no report is due."""
         before = self._written.in_flight
-        now = {name: in_flight(table) for name, table in self._before.items()}
+        now = {name: in_flight(table) for name, table in self._past.under_way.items()}
         now |= {table.header.table: InFlight(table.first_offset, self._segments(table)) for table in tables}
-        if not (is_due or self._records or self._note or self.account.consumed or now.keys() - before.keys()):
+        if not (is_due or self._records or self._past.note or self.account.consumed or now.keys() - before.keys()):
             self._tried = self._written
             return []
         self._tried = Mark(self.log, self.next, now)
@@ -132,39 +128,28 @@ class PartitionState:
         """Return whether a failed transaction is on the bus after all; None: unknown."""
         if past.mark != self._tried:
             return False if past.mark == self._written else None
-        return None if self._tried == self._written and self._note else True
+        return None if self._tried == self._written and self._past.note else True
 
     def written(self) -> None:
         """Forget all written records."""
-        self._written, self._records, self._note, self.account = self._tried, [], "", RunningAccount()
+        self._written, self._records, self._past.note, self.account = self._tried, [], "", RunningAccount()
 
     def _entry(self, now_us: Time) -> Record:
         begin = self._written.next
-        assert not self.account.balance, (
-            f"partition {self.partition}: {self.account.balance} records without an outcome"
-        )
-        if self._note:
-            self.account.corrected, self.account.last_error = 1, self._note[:500]
+        assert not self.account.balance, f"{self.account.balance} records without an outcome"
+        if self._past.note:
+            self.account.corrected, self.account.last_error = 1, self._past.note[:500]
         self.account.cover(OffsetRange(self.log, begin, self.next))
         entry = self.account.entry(self._by, CALIBRATION, self.partition, now_us)
         oldest = min((one.first for one in self._written.in_flight.values()), default=begin)
         return account_record(replace(entry, counted_from=oldest) if entry.consumed and oldest < begin else entry)
 
-    def _earlier(self, header: TableSegment) -> dict[str, str]:
-        """Return the newest complete versions of the product before a table, which is the newest one now."""
-        versions = self._complete.setdefault(header.product, {})
-        while len(versions) > MOST_EARLIER:
-            del versions[next(iter(versions))]
-        earlier = dict(versions)
-        versions[header.table] = fingerprint(header)
-        return earlier
-
     def _segments(self, table: PartialTable) -> int:
         """Return the number of segments that have come; after a restart some of them may not be read yet."""
-        before = self._before.get(table.header.table)
+        before = self._past.under_way.get(table.header.table)
         return max(table.records, before.segments if before else 0)
 
     def _report_end(self, table: Table) -> None:
-        self._before.pop(table.table, None)
+        self._past.under_way.pop(table.table, None)
         # The tombstone comes after the end: compaction may remove the end in favour of a newer version's, but not this.
         self._records += [table_record(table), tombstone(under_way_key(table))]

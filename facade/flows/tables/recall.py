@@ -15,7 +15,10 @@ from facade.bus.offsets import POSITIONS, Extent, PartitionFacts, TopicWatch, Wo
 from facade.bus.port import Record, TransactionalMember
 from facade.errors import BusError
 from facade.flows.tables.messages import ASSEMBLING, CALIBRATION, COMPLETE, TABLES, decode_table, fingerprint
-from facade.messages import Table
+from facade.messages import Table, TableSegment
+
+MOST_EARLIER = 20
+"""Complete versions of a product that are named with a newer one."""
 
 
 class TablesBus(Protocol):
@@ -40,6 +43,7 @@ class Mark(NamedTuple):
     """The state of a partition, as one transaction leaves it on the bus."""
 
     log: str
+    """Empty text: ``positions`` has no such position."""
     next: int
     """Offset after the last record that was read."""
     in_flight: Mapping[str, InFlight]
@@ -66,6 +70,15 @@ class Recalled:
     def begin(self) -> int:
         """Offset to read on from: that of the oldest segment in flight."""
         return min([self.mark.next, *(in_flight(table).first for table in self.under_way.values())])
+
+    def add_version(self, header: TableSegment) -> dict[str, str]:
+        """Add a complete version of a product, and return the newest ones before it."""
+        versions = self.complete.setdefault(header.product, {})
+        while len(versions) > MOST_EARLIER:
+            del versions[next(iter(versions))]
+        earlier = dict(versions)
+        versions[header.table] = fingerprint(header)
+        return earlier
 
 
 def in_flight(table: Table) -> InFlight:
@@ -106,11 +119,12 @@ def _recall(
     # A table that has ended was read. So it is a position as well, if `positions` has lost the newest ones.
     log = own.log if own else next((table.log for table in reversed(said) if table.log), "")
     reached = [table.last_offset + 1 for table in said if table.last_offset is not None and table.log == log]
+    at = max([own.next if own else 0, *reached])
+    is_written = own is not None and own.next == at
     if own or reached:
-        at = max([own.next if own else 0, *reached])
         own = WorkerPosition(group=group, topic=CALIBRATION, partition=partition, log=log, next=at, worker="")
     beginning = begin((CALIBRATION, partition), own, facts)
-    past = Recalled(Mark(log, beginning.offset, {}), beginning.log, beginning.note)
+    past = Recalled(Mark(log if is_written else "", beginning.offset, {}), beginning.log, beginning.note)
     for table in said:  # the last message about a table counts
         if table.state == ASSEMBLING:
             past.ended.pop(table.table, None)
