@@ -1,9 +1,9 @@
 """The assembling worker: consumes segments, and announces each table that is complete or has failed.
 
-It keeps only tables under way. Its own position is the first record of the oldest of them, so after a ``kill -9`` these
-records come again, together with some settled ones; `facade.flows.tables.partition_state` recognises them. One
-transaction has dead letters, messages on ``tables`` and ``accounts``, the position and the group's offset. The group
-refuses a worker that has lost its partitions. A worker begins at its own position, not at the group's.
+It keeps only tables under way. After a ``kill -9`` their records come again, together with some settled ones;
+`facade.flows.tables.partition_state` recognises them. One transaction has dead letters, messages on ``tables`` and
+``accounts``, the position and the group's offset. The group refuses a worker that has lost its partitions. A worker
+begins at its own position, not at the group's.
 
 The records of a table are counted when it ends, so an entry of the account may count records from before its range. A
 table is announced once, unless three things happen: it is sent again completely after more than twenty newer ones of
