@@ -111,10 +111,10 @@ def test_a_new_table_is_reported_at_once_and_its_growth_when_a_report_is_due():
     assert written(partition, table, other) == first, "the first transaction failed"
     partition.position, table.records = 4, 3
     assert written(partition, table, other) == []
-    assert partition.offset == 2, "the group's offset goes with the position"
+    assert partition.tried.next == 2, "the group's offset goes with the position"
     grown = [(ASSEMBLING, "v1", 3, None), ("entry", 2, 4, -1, 0), ("position", 4)]
     assert said(due(partition, table, other, is_due=True)) == grown
-    assert partition.offset == 4
+    assert partition.tried.next == 4
     partition.written()
     assert written(partition, table, other, is_due=True) == [("entry", 4, 4, -1, 0)]
     assert written(partition, table, other) == []
@@ -284,7 +284,7 @@ def test_a_table_that_is_read_again_stays_on_the_bus_as_it_was():
 
 def test_a_partition_goes_on_where_it_was_told_and_says_what_did_not_agree():
     partition = state(5, "n" * 600)
-    assert (partition.partition, partition.assigned, partition.position, partition.offset, partition.log) == (
+    assert (partition.partition, partition.assigned, partition.position, partition.tried.next, partition.log) == (
         3, 7, 5, 5, "log"
     )  # fmt: skip
     for _ in range(2):  # the first transaction failed
@@ -303,6 +303,15 @@ def test_outcomes_that_were_not_written_are_in_the_next_entry():
     partition.decide(record(1), WRONG)
     assert written(partition) == [("letter", 0), ("letter", 1), ("entry", 0, 2, -1, 2), ("position", 2)]
     assert (partition.account.consumed, due(partition)) == (0, [])
+
+
+def test_a_position_whose_transaction_failed_is_not_taken_for_written():
+    """The next transaction has news of other partitions only."""
+    partition = state()
+    partition.position = 3
+    due(partition, is_due=True)
+    assert (written(partition), partition.tried.next) == ([], 0)
+    assert written(partition, is_due=True) == [("entry", 0, 3, -1, 0), ("position", 3)]
 
 
 @pytest.mark.parametrize(("log", "skipped"), [("log", 2), ("other", 0)])
@@ -416,7 +425,7 @@ def test_what_an_older_release_left_is_read_on():
     partition = PartitionState(3, 7, found, by="tables-0")
     (*_, position) = due(partition, partial(first=3, last=4))
     assert partition.has_happened(found) is False
-    assert partition.offset == 5
+    assert partition.tried.next == 5
     assert said([position]) == [("position", 5)]
 
 

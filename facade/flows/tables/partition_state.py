@@ -48,7 +48,7 @@ class PartitionState:
         """Outcomes since the last transaction."""
         # Without the ended tables, whose summaries are large.
         self._by, self._past = by, dataclasses.replace(past, ended={}, lost=[])
-        self._written = self._tried = past.mark
+        self._written = self.tried = past.mark
         """The state that the bus has, and the one in the newest transaction."""
         self._records: list[Record] = []
 
@@ -56,11 +56,6 @@ class PartitionState:
     def next(self) -> int:
         """Return the offset from which on records are new."""
         return max(self.position, self._written.next)
-
-    @property
-    def offset(self) -> int:
-        """Return the position in the newest transaction, for the group to commit."""
-        return self._tried.next
 
     def is_done(self, record: Record, header: TableSegment | RecordRejected | None) -> bool:
         """Return whether a record was settled before a restart."""
@@ -111,13 +106,13 @@ class PartitionState:
         now = {name: in_flight(table) for name, table in self._past.under_way.items()}
         now |= {table.header.table: InFlight(table.first_offset, self._segments(table)) for table in tables}
         if not (is_due or self._records or self._past.note or self.account.consumed or now.keys() - before.keys()):
-            self._tried = self._written
+            self.tried = self._written
             return []
-        self._tried = Mark(self.log, self.next, now)
+        self.tried = Mark(self.log, self.next, now)
         grown = [table for table in tables if now[table.header.table] != before.get(table.header.table)]
         reports = (table.message(self.log, now_us, self._segments(table)) for table in grown)
         records = [*self._records, *map(table_record, reports), self._entry(now_us)]
-        if self._tried[:2] != self._written[:2]:
+        if self.tried[:2] != self._written[:2]:
             position = WorkerPosition(
                 group=group, topic=CALIBRATION, partition=self.partition, log=self.log, next=self.next, worker=self._by
             )
@@ -126,13 +121,13 @@ class PartitionState:
 
     def has_happened(self, past: Recalled) -> bool | None:
         """Return whether a failed transaction is on the bus after all; None: unknown."""
-        if past.mark != self._tried:
+        if past.mark != self.tried:
             return False if past.mark == self._written else None
-        return None if self._tried == self._written and self._past.note else True
+        return None if self.tried == self._written and self._past.note else True
 
     def written(self) -> None:
         """Forget all written records."""
-        self._written, self._records, self._past.note, self.account = self._tried, [], "", RunningAccount()
+        self._written, self._records, self._past.note, self.account = self.tried, [], "", RunningAccount()
 
     def _entry(self, now_us: Time) -> Record:
         begin = self._written.next

@@ -265,7 +265,7 @@ class TableWorker(TransactionLoop):
             return
         # Step 3: the transaction. It also has the unchanged offsets: the group refuses them, and with them the
         # transaction, if the partitions belong to another worker now.
-        self._member.write(records, {number: state.offset for number, state in self._partitions.items()})
+        self._member.write(records, {number: state.tried.next for number, state in self._partitions.items()})
         # Step 4: forget all written records.
         self._signed_at = now if is_due else self._signed_at
         for state in self._partitions.values():
