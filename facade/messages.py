@@ -641,6 +641,7 @@ class Table(Message, frozen=True, kw_only=True, tag_field="schema", tag="table/1
     state: TableState
     size: Annotated[int, Meta(ge=0, le=1099511627776)]
     received: Annotated[int, Meta(ge=0, le=1099511627776)]
+    segments: Annotated[int, Meta(ge=0, le=1000000)] = 0
     sha256: Annotated[str, Meta(min_length=64, max_length=64)]
     sent_at: Instant
     time: Instant

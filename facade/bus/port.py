@@ -382,7 +382,7 @@ class TransactionalMember(GroupMember, Protocol):
     """
 
     def write(self, records: Iterable[Record], offsets: Mapping[int, int]) -> None:
-        """Write records, and commit by partition the offset before which everything is done: both or neither.
+        """Write records, and commit by partition the offset after the last record read: both or neither.
 
         Raises
         ------

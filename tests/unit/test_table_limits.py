@@ -1,4 +1,4 @@
-"""What each refusal of a segment or a table says, and what one partition of a worker says of a table that it lost."""
+"""What each refusal of a segment or a table says."""
 
 import errno
 from dataclasses import replace as replaced
@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from facade.bus.offsets import CountedOffsets
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.flows.tables import assembly as module
@@ -22,9 +21,10 @@ from facade.flows.tables.assembly import (
     complete,
 )
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.messages import ASSEMBLING, FAILED, decode_table
-from facade.flows.tables.partition_state import PartitionState, Recalled, failure_of, under_way
-from facade.messages import Table, TableSegment
+from facade.flows.tables.messages import decode_table
+from facade.flows.tables.partition_state import PartitionState
+from facade.flows.tables.recall import Mark, Recalled
+from facade.messages import TableSegment
 from facade.outcome import TOMBSTONE, RecordRejected
 
 WHOLE = b"0123456789"
@@ -197,41 +197,14 @@ def test_a_whole_table_that_cannot_be_looked_into_says_why(kept, error, unseen):
     assert (ended.table, ended.rejected, ended.content, ended.unseen) == (about, None, None, unseen)
 
 
-def state(position: int = 0, frontier: int = 0, **recalled) -> PartitionState:
-    past = Recalled(CountedOffsets("log", position, max(position, frontier)), **recalled)
-    return PartitionState(3, 0, past, by="tables-0")
-
-
-def table(**changes) -> Table:
-    header = PartialTable(
-        header=HEADER, partition=3, first_offset=4, newest=record(8), buffer=BufferPool(9).buffer(), touched=0.0
-    )  # fmt: skip
-    return replace(under_way(header, "old", 1), **changes)
-
-
-def test_a_table_whose_first_records_are_gone_is_said_to_have_failed():
-    partition = state(6, under_way={"v1": table(), "v2": table(table="v2", first_offset=6)}, frontier=8)
-    (lost,) = partition.lost()
-    assert (lost.table, lost.state) == ("v1", ASSEMBLING)
-    what = "expected its records from offset 4 on, got none any more"
-    assert partition.lose(lost, 77) == RecordRejected("lost", "$", what)
-    said, gone, *_ = partition.reports([], 0.0, 77)
-    report = decode_table(said.value)
-    assert (report.state, report.time, report.last_offset, report.log) == (FAILED, 77, 7, "log")
-    assert (report.reason, gone.value) == (f"lost: {what}", None)
-    assert failure_of(report) == RecordRejected("lost", "$", what)
-    assert failure_of(replace(report, reason=None)) == RecordRejected("failed", "$", "")
-
-
 def test_what_went_wrong_last_is_told_in_bounded_length():
-    partition, long = state(), RecordRejected("size", "$", "x" * 2000)
+    partition = PartitionState(3, 0, Recalled(Mark("log", 0, {}), "log"), by="tables-0")
     given_up = PartialTable(
         header=HEADER, partition=3, first_offset=0, newest=record(2), buffer=BufferPool(9).buffer(), touched=0.0
     )  # fmt: skip
     partition.position = 3
-    partition.end(given_up, 77, long, None)
-    first, end, _tombstone, entry = partition.reports([], 1.0, 77)
-    assert decode_table(first.value).state == ASSEMBLING
+    partition.end(given_up, 77, RecordRejected("size", "$", "x" * 2000), None)
+    _letter, end, _tombstone, entry, _position = partition.write([], 77, group="g", is_due=False)
     assert len(decode_table(end.value).reason) == 1000
     assert len(partition.account.last_error) == 500
     assert b'"tables-0"' in entry.value

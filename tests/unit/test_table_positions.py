@@ -21,7 +21,9 @@ def desk() -> Desk:
     """Return a bench whose worker has announced a table, and has another one under way."""
     desk = Desk()
     desk.run([*cut("a", b"a" * 30), *cut("open", b"o" * 30)[:2]])
-    assert (announced(desk), desk.committed(AT)) == (["a"], 3)
+    desk.broker.clock.sleep(1.0)
+    desk.work(1)
+    assert (announced(desk), desk.committed(AT)) == (["a"], 5)
     return desk
 
 
@@ -57,7 +59,7 @@ def test_a_group_that_was_set_elsewhere_loses_nothing_and_repeats_nothing(desk, 
     assert (desk.totals()["consumed"], desk.totals()["used"], skipped(desk)) == (9, 9, 0)
     (note,) = notes(desk)
     assert note.startswith("calibration, partition 1: the group ")
-    assert note.endswith("goes on from its own position 3")
+    assert note.endswith("goes on from its own position 5")
 
 
 @pytest.mark.parametrize(("is_stopped", "more"), [(True, 4), (False, 0)])
@@ -106,4 +108,43 @@ def test_what_was_removed_before_it_was_read_is_a_hole_with_its_offsets(desk, is
     assert [one["table"] for one in desk.said("FAILED")] == ["open"]
     assert skipped(desk) == 5  # two of them were of the table under way
     (note,) = notes(desk)
-    assert "calibration, partition 1: offsets 3 to 7 were removed before they were read" in note
+    assert "calibration, partition 1: offsets 5 to 7 were removed before they were read" in note
+    assert "calibration, partition 1: table open of p: expected its records from offset 3 on" in note
+
+
+AGAIN = {"equal": (b"a" * 30, {}), "other content": (b"b" * 30, {}), "other kind": (b"a" * 30, {"kind": "phases"})}
+
+
+@pytest.mark.parametrize("second", AGAIN)
+@pytest.mark.parametrize("newer", [0, 1, 20])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_complete_table_that_is_sent_again_under_its_id_is_equal_or_refused(second, newer, is_restarted):
+    """Also after newer versions of its product, a compaction and a restart."""
+    content, fields = AGAIN[second]
+    with Desk() as desk:
+        desk.run(cut("a", b"a" * 30))
+        for number in range(newer):
+            desk.run(cut(f"newer-{number}", b"n" * 30))
+        if is_restarted:
+            desk.broker.model.tidy()
+            desk.start()
+        before = desk.newest()[b"p"]
+        desk.run(cut("a", content, sent_at=10**15 + 1, **fields))
+        assert desk.newest()[b"p"] == before
+        assert desk.reasons() == ([] if second == "equal" else ["reused-id"])
+        totals = desk.totals()
+        assert (totals["duplicate"], totals["reused-id"]) == ((3, 0) if second == "equal" else (0, 3))
+        assert totals["consumed"] == 6 + 3 * newer
+
+
+def test_a_table_that_failed_is_refused_under_its_id():
+    with Desk(expiry=60.0) as desk:
+        desk.run(cut("a", b"a" * 30)[:2])
+        desk.broker.clock.sleep(61.0)
+        desk.work()
+        for _ in range(2):
+            desk.run(cut("a", b"a" * 30, sent_at=10**15 + 1))
+            desk.start()
+        assert [one["state"] for one in desk.said() if one["state"] != "ASSEMBLING"] == ["FAILED"]
+        assert desk.totals()["expired"] == 2 + 3 + 3
+        assert desk.reasons() == ["expired"]

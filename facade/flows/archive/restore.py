@@ -33,7 +33,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain, pairwise
+from itertools import chain, dropwhile, pairwise
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -299,15 +299,7 @@ def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: T
         newest = {record.key: record.offset for record in read()}
         return (record for record in read() if newest[record.key] == record.offset)
     oldest = NEVER - SECOND if topic.retention is None else now_us - as_duration(topic.retention)
-    return _since(read(), oldest)
-
-
-def _since(records: Iterator[Record], oldest_us: Time) -> Iterator[Record]:
-    """Skip records up to the first one that is as new as a time."""
-    for record in records:
-        if record.timestamp_us >= oldest_us:
-            yield record
-            yield from records
+    return dropwhile(lambda record: record.timestamp_us < oldest, read())
 
 
 # Logs in the contents of records

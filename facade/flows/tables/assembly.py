@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from facade.bus.port import Record
 from facade.clock import NEVER, Clock, Time
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
-from facade.flows.tables.messages import fingerprint, identity, read_header
+from facade.flows.tables.messages import ASSEMBLING, fingerprint, identity, read_header
 from facade.messages import Table, TableSegment
 from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
 from facade.recent import Bounded
@@ -61,6 +61,28 @@ class PartialTable:
     def key(self) -> TableKey:
         """Return partition and id."""
         return self.partition, self.header.table
+
+    def __str__(self) -> str:
+        """Return the table's name, and how much of it has come."""
+        header, buffer = self.header, self.buffer
+        return (
+            f"table {header.table} of {header.product}, {self.records} of {header.count} segments and {buffer.size} of"
+            f" {header.size} bytes, from offset {self.first_offset} to {self.newest.offset}"
+        )
+
+    def message(self, log: str, time: Time, segments: int) -> Table:
+        """Return the message about this table, with the number of segments that have come."""
+        names = ("table", "product", "kind", "content_type", "size", "sha256", "sent_at")
+        return Table(
+            state=ASSEMBLING,
+            received=self.buffer.size,
+            segments=segments,
+            time=time,
+            partition=self.partition,
+            first_offset=self.first_offset,
+            log=log,
+            **{name: getattr(self.header, name) for name in names},
+        )
 
 
 DUPLICATE = Suppressed("duplicate")

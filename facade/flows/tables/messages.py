@@ -18,6 +18,7 @@ from facade.config import Settings
 from facade.icd.model import Icd
 from facade.messages import Table, TableSegment, TableState
 from facade.outcome import USED, Outcome, RecordRejected
+from facade.runtime.accounts import ACCOUNTS, AccountEntry
 
 CALIBRATION, TABLES = "calibration", "tables"
 
@@ -50,6 +51,19 @@ def place(table: Table) -> dict[str, Any]:
         return {"url": table.url}
     offsets = {"first_offset": table.first_offset, "last_offset": table.last_offset}
     return {"topic": CALIBRATION, "partition": table.partition, **offsets}
+
+
+def reason_of(rejected: RecordRejected) -> str:
+    """Return the reason of a failure, for the message about its table."""
+    return f"{rejected.reason}: {rejected.detail}"[:1000]
+
+
+def failure_of(table: Table) -> RecordRejected | None:
+    """Return the reason of a table's failure from its message; None: it is complete."""
+    if table.state == COMPLETE:
+        return None
+    reason, _, detail = ("" if table.reason is None else table.reason).partition(": ")
+    return RecordRejected(reason or "failed", "$", detail)
 
 
 decode_table = BatchDecoder(Table).decode_one
@@ -86,6 +100,11 @@ def table_record(table: Table) -> Record:
     """Return the record with the state of a table."""
     key = {COMPLETE: table.product, FAILED: failed_key(table.product)}.get(table.state, under_way_key(table))
     return Record(topic=TABLES, key=key.encode(), value=encode(table))
+
+
+def account_record(entry: AccountEntry) -> Record:
+    """Return the record of an entry of the account."""
+    return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{entry.partition}".encode(), value=encode(entry))
 
 
 def under_way_key(table: Table | TableSegment) -> str:

@@ -1,9 +1,9 @@
 """The assembling worker: consumes segments, and announces each table that is complete or has failed.
 
-It keeps only tables under way. Its own position is the first record of the oldest of them, so after a ``kill -9`` these
-records come again, together with some settled ones; `facade.flows.tables.partition_state` recognises them. One
-transaction has dead letters, messages on ``tables`` and ``accounts``, the position and the group's offset. The group
-refuses a worker that has lost its partitions. A worker begins at its own position, not at the group's.
+It keeps only tables under way. After a ``kill -9`` their records come again, together with some settled ones;
+`facade.flows.tables.partition_state` recognises them. One transaction has dead letters, messages on ``tables`` and
+``accounts``, the position and the group's offset. The group refuses a worker that has lost its partitions. A worker
+begins at its own position, not at the group's.
 
 The records of a table are counted when it ends, so an entry of the account may count records from before its range. A
 table is announced once, unless three things happen: it is sent again completely after more than twenty newer ones of
@@ -13,7 +13,7 @@ its product, ``tables`` was compacted, and the worker was restarted.
 import logging
 from typing import Any
 
-from facade.bus.offsets import WorkerPosition, is_log_of, position_record
+from facade.bus.offsets import is_log_of
 from facade.bus.port import Aborted, Record, TransactionalMember
 from facade.clock import Clock
 from facade.errors import BusError
@@ -28,8 +28,9 @@ from facade.flows.tables.assembly import (
     complete,
 )
 from facade.flows.tables.buffers import BufferPool
-from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES
-from facade.flows.tables.partition_state import PartitionState, Recalled, TablesBus, account_record, failure_of, find
+from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, account_record, failure_of
+from facade.flows.tables.partition_state import PartitionState
+from facade.flows.tables.recall import Recalled, TablesBus, recall
 from facade.flows.tables.references import MAY_BE_SENT_AGAIN, ReferenceReader, References
 from facade.flows.tables.summaries import Summarise, summary_of
 from facade.icd.model import Icd
@@ -94,7 +95,9 @@ class TableWorker(TransactionLoop):
         try:
             super().step()
         finally:
-            self.account.uncommitted = sum(state.pending for state in self._partitions.values())
+            unwritten = sum(state.account.consumed for state in self._partitions.values())
+            in_flight = sum(table.records for table in self._assembly)
+            self.account.uncommitted = unwritten + in_flight + (self._reading is not None)
 
     def _take(self) -> None:
         self._take_more()
@@ -125,15 +128,15 @@ class TableWorker(TransactionLoop):
     def _follow(self) -> None:
         wanted, now = self._member.assignment, self._bus.watch().step([CALIBRATION]).get(CALIBRATION)
         for state in list(self._partitions.values()):
-            if wanted.get(state.partition) != state.assigned or (now and not is_log_of(state.counted.log, now.id)):
+            if wanted.get(state.partition) != state.assigned or (now and not is_log_of(state.log, now.id)):
                 self._drop(state.partition)
         if self._is_in_doubt:
             self._find_out()
         gained = [partition for partition in wanted if partition not in self._partitions]
         if gained:
-            recalled, troubles = find(self._bus, self._member, self._group, gained)
+            recalled, troubles = recall(self._bus, self._member, self._group, gained)
             self._segments.waiting[:] = [one for one in self._segments.waiting if one.partition not in recalled]
-            self._member.go_on({partition: past.counted.begin for partition, past in recalled.items()})
+            self._member.go_on({partition: past.begin for partition, past in recalled.items()})
             for partition, past in recalled.items():
                 self._gain(partition, wanted[partition], past)
             for trouble in troubles:
@@ -146,7 +149,7 @@ class TableWorker(TransactionLoop):
         They are not read again: if transactions failed again and again, a large table would never be complete.
         """
         if self._partitions:
-            recalled, _ = find(self._bus, self._member, self._group, list(self._partitions))
+            recalled, _ = recall(self._bus, self._member, self._group, list(self._partitions))
             for partition, past in recalled.items():
                 happened = self._partitions[partition].has_happened(past)
                 if happened is None:
@@ -165,10 +168,10 @@ class TableWorker(TransactionLoop):
                 self._assembly.was_complete((partition, name), fingerprint)
         state = PartitionState(partition, assigned, past, by=self._name)
         self._partitions[partition] = state
-        for table in state.lost():
-            self._assembly.end((partition, table.table), table, state.lose(table, self._clock.now_us()))
-        for table in past.gone:  # it may be sent again: its log no longer exists
-            state.lose(table, self._clock.now_us())
+        for table in past.lost:
+            rejected = state.lose(table, self._clock.now_us())
+            if table.log == state.log:  # otherwise it may be sent again: its log no longer exists
+                self._assembly.end((partition, table.table), table, rejected)
 
     def _drop_all(self) -> None:
         for partition in list(self._partitions):
@@ -196,10 +199,7 @@ class TableWorker(TransactionLoop):
         if state is None:
             return False
         state.position = record.offset + 1
-        if state.is_done(record, header):
-            return False
-        state.pending += 1
-        return True
+        return not state.is_done(record, header)
 
     def _settle(self, record: Record, outcome: SegmentOutcome) -> None:
         state = self._partitions[record.partition]
@@ -253,43 +253,23 @@ class TableWorker(TransactionLoop):
 
     def _commit(self) -> None:
         now, now_us, records = self._clock.monotonic(), self._clock.now_us(), list[Record]()
-        offsets, moved = dict[int, int](), dict[int, int]()
+        # Step 1: whether a sign of life is due: accounts, and the progress of tables under way.
+        is_due = now - self._signed_at >= _IDLE
+        # Step 2: dead letters, reports about tables, position and account of each partition.
         for number, state in self._partitions.items():
-            # Step 1: dead letters, reports about tables and entries of the account, of each partition.
             under_way = [table for table in self._assembly if table.partition == number]
-            records += state.letters() + state.reports(under_way, now, now_us)
-            records += state.signs(now, now_us, _IDLE)
-            # Step 2: the settled offset: the first record of the oldest table under way.
-            offsets[number] = max(state.offset(under_way), state.committed)
-            if offsets[number] > state.committed:
-                moved[number] = offsets[number]
-        # Step 3: an account as the heartbeat of a worker without partitions.
-        if not self._partitions and now - self._signed_at >= _IDLE:
-            self._signed_at = now
+            records += state.write(under_way, now_us, group=self._group, is_due=is_due)
+        if is_due and not self._partitions:
             records.append(account_record(RunningAccount().entry(self._name, CALIBRATION, -1, now_us)))
-        if not records and not moved:
+        if not records:
             return
-        # Step 4: the worker's positions.
-        records += [
-            position_record(
-                WorkerPosition(
-                    group=self._group,
-                    topic=CALIBRATION,
-                    partition=number,
-                    log=self._partitions[number].counted.log,
-                    next=at,
-                    worker=self._name,
-                )
-            )
-            for number, at in moved.items()
-        ]
-        # Step 5: the transaction. It also has the unchanged offsets: the group refuses them, and with them the
+        # Step 3: the transaction. It also has the unchanged offsets: the group refuses them, and with them the
         # transaction, if the partitions belong to another worker now.
-        self._member.write(records, offsets)
-        # Step 6: forget all written records.
-        for number, state in self._partitions.items():
+        self._member.write(records, {number: state.tried.next for number, state in self._partitions.items()})
+        # Step 4: forget all written records.
+        self._signed_at = now if is_due else self._signed_at
+        for state in self._partitions.values():
             self._written(state)
-            state.committed = offsets[number]
 
     def _written(self, state: PartitionState) -> None:
         self.account.add(state.account)
