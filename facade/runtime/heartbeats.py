@@ -19,7 +19,7 @@ from facade.codec.decode import BatchDecoder
 from facade.icd.topic_model import slot_name
 from facade.outcome import USED, Outcome
 from facade.printable import listed
-from facade.reading import Reading
+from facade.reading import Quality, Reading
 from facade.runtime.flow import Flow
 from facade.runtime.health_issues import DEGRADED, FAILED
 from facade.runtime.steps import StepThread
@@ -253,6 +253,8 @@ def complaints_of(
         elif not health and state in _ALARMED:
             # The first line is the state.
             text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
+        elif beyond := [name for name, one in readings.items() if one.quality is Quality.ALARM]:
+            text = f"alarm limits are reached: {', '.join(beyond)}"
         else:
             continue
         found.append(

@@ -150,7 +150,7 @@ def test_the_overview_says_what_the_devices_say(open_page: Open, system: Deploym
     silent = page.get_by_role("row").filter(has_text=f"Node {SILENT}")
     page.get_by_role("button", name="Silence").click()
     expect(page.locator(".worst tbody tr").first).to_contain_text(f"Node {SILENT}")
-    expect(silent.locator("td").last).to_have_class("number ALARM")
+    expect(silent.locator("td").last).to_have_class("number WARNING")
     expect(in_map(page, 0)).to_have_attribute("aria-label", re.compile(r"^Node 0 \(.*\): ON, silence \d"))
     page.get_by_role("button", name="Late heaps").click()
     expect(page.locator(".worst tbody tr").first).to_contain_text(f"Node {LATE}")
@@ -189,6 +189,7 @@ def test_of_1500_nodes_the_worst_are_found_by_one_question(open_page: Open) -> N
     stream_says(page, values)
     answered(page, "api/site", json.dumps(site))
     figures = {"packetLossFraction": loss, "latencyMean": [0.004] * 1499 + [0.7], "heapRate": [20.0] * 1500}
+    figures["heapsLate"] = [1.0 if node == 5 else 3.0 if node == 6 else 0.0 for node in nodes]
     answered(page, "api/nodes", json.dumps(figures))
     page.reload()
     expect(page.locator(".worst tbody tr").first).to_contain_text(re.compile("Node 777.*2 %.*4.0 ms", re.DOTALL))
@@ -200,6 +201,9 @@ def test_of_1500_nodes_the_worst_are_found_by_one_question(open_page: Open) -> N
     expect(page.locator(".worst tbody tr").first).to_contain_text(re.compile("Node 1499.*700 ms", re.DOTALL))
     expect(in_map(page, 1499)).to_have_class("on level3")
     expect(in_map(page, 777)).to_have_class("on level0")
+    page.get_by_role("button", name="Late heaps").click()
+    expect(in_map(page, 5)).to_have_class("on level3")
+    expect(in_map(page, 6)).to_have_class("on level4")  # from a tenth of its heaps, as in SDP's health
     page.wait_for_event("request", lambda request: "/api/nodes" in request.url)  # the figures are asked for again
     assert {"read", "follow"}.isdisjoint(asked)
 

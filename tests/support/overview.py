@@ -65,7 +65,7 @@ def heartbeat(devices=(MASTER,), at=NOW, name="a"):
 def overview(
     *, connected=True, bus_error="", nodes=4, reporting=None, controllers=None, unbalanced=(), lagging=(),
     streams=None, accounts_us=None, heartbeats=None, without="", scan=1, states=(), still=(), rack_size=0,
-    clock=None,
+    clock=None, excesses=(),
 ):  # fmt: skip
     """Return an overview in which all is well but for what is said."""
     accounts = WorkerAccounts()
@@ -95,7 +95,12 @@ def overview(
         """Return up to which time workers that do not stand still have read [us]."""
         return ledger.plan.rule.newest_close(now - 1_500_000)
 
-    telemetry = SimpleNamespace(over_all=lambda: [(ledger, heard)], ledgers=lambda: [ledger], totals=totals)
+    telemetry = SimpleNamespace(
+        over_all=lambda: [(ledger, heard)],
+        ledgers=lambda: [ledger],
+        totals=totals,
+        excesses=SimpleNamespace(complaints=lambda: excesses),
+    )
     shared = {Components: components, Telemetry: telemetry}
     server = SimpleNamespace(
         icd=ICD,

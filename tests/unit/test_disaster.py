@@ -289,6 +289,15 @@ def test_an_alarm_suppresses_its_effects_on_the_same_stream(
     assert {key for key, state in shown.items() if state == "UNACK"} == {cause, *others}
 
 
+@pytest.mark.parametrize(("ill", "told"), [(5, "nodeDegraded"), (6, "ingestDegraded"), (1500, "ingestDegraded")])
+def test_nodes_beyond_their_limits_are_one_alarm_where_they_are_many(ill: int, told: str) -> None:
+    site = Deployment()
+    site.found = {("nodeDegraded", source): Fault("packets are lost", ALARM) for source in nodes(*range(ill))}
+    site.finds = lambda key: True  # type: ignore[method-assign]
+    site.seconds(40)
+    assert {one["condition"] for one in site.alarms("UNACK")} == {told}
+
+
 def test_after_an_outage_of_the_brokers_one_alarm_stands_that_explains_the_others() -> None:
     site = Deployment()
     late = {("streamLate", source): Fault("late", ALARM) for source in nodes(*range(20))}

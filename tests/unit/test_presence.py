@@ -13,7 +13,7 @@ from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
 from facade.icd.load import load
 from facade.messages import DeviceComplaint
-from facade.reading import Reading
+from facade.reading import Quality, Reading
 from facade.runtime.heartbeats import (
     SILENT,
     HeartbeatMessage,
@@ -149,10 +149,13 @@ def test_what_is_wrong_only_while_a_subarray_scans_is_told_only_then(obs_state, 
         ({"State": "ON", "healthState": "OK", "healthInfo": ()}, None),
         ({"State": "ON", "healthState": "FAILED", "healthInfo": ("a", "b")}, "health is FAILED: a; b"),
         ({"State": "ALARM", "healthState": "UNKNOWN", "healthInfo": ("a",)}, None),
+        ({"State": "ON", "flaggedFraction": 0.8}, "alarm limits are reached: flaggedFraction"),
+        ({"State": "ALARM", "Status": "ALARM\nBeyond.", "flaggedFraction": 0.8}, "state is ALARM: Beyond."),
     ],
 )
-def test_a_device_complains_by_its_health_or_else_by_its_state(shown, said):
-    readings = {name: Reading(value, NOW) for name, value in shown.items()}
+def test_a_device_complains_by_its_health_or_its_state_or_else_by_its_limits(shown, said):
+    quality = {0.8: Quality.ALARM}
+    readings = {name: Reading(value, NOW, quality.get(value, Quality.VALID)) for name, value in shown.items()}
     expected = [] if said is None else [DeviceComplaint("a/b/c", said, reasons=list(shown.get("healthInfo", ())))]
     assert complaints_of({"a/b/c": readings}) == expected
     assert [one.subarray for one in complaints_of({"a/b/c": readings}, lambda device: "s")] == ["s"] * len(expected)

@@ -29,15 +29,16 @@ const view = {
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 // An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
+const isTold = ({ state }) => state === "UNACK";
 const toneOf = (alarm) => `${keyOf(alarm)} ${alarm.occurrence} ${alarm.state} ${alarm.severity}`;
 const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 
 async function refresh() {
   const begun = performance.now();
   try {
-    const before = view.looked < 0 ? null : new Set(view.all.map(toneOf));
+    const before = audio && view.looked >= 0 ? new Set(view.all.filter(isTold).map(toneOf)) : null;
     view.all = await ask("alarms"); // the most urgent first
-    if (before) sound(view.all.filter((one) => one.state === "UNACK" && !before.has(toneOf(one))));
+    if (before) sound(view.all.filter((one) => isTold(one) && !before.has(toneOf(one))));
     view.error = "";
   } catch (error) {
     view.error = error.message;
@@ -71,10 +72,10 @@ async function refreshSoon() {
   }
   reading = false;
 }
-const isTold = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
+const isCounted = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
 onNews((alerts) => {
   const [device, master] = [only("SdpAlerts"), only("SdpMaster")];
-  const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isTold).map(([name]) => name);
+  const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isCounted).map(([name]) => name);
   const newest = [...names.map((name) => store.values.get(`${device}/${name}`)?.[0]), Object.keys(store.silent),
     ...["healthState", "healthInfo"].map((name) => store.values.get(`${master}/${name}`)?.[0])].join();
   if (alerts.length || newest !== shown || (!reading && performance.now() - view.looked > REFRESH_MS)) {
@@ -117,20 +118,21 @@ export function alarmLines(some) {
 const label = (alarm) => store.site.conditions[alarm.condition]?.label ?? alarm.condition;
 
 // Of ten thousand alarms only what has changed is looked at again: the page is drawn at each step of the wheel.
-let [searched, word, matches] = [null, "", []];
+let [searched, word, matches, states] = [null, "", [], []];
 function found() {
   if (searched !== view.all || word !== view.filter) {
     [searched, word] = [view.all, view.filter];
     const lower = word.toLowerCase();
     matches = !word ? searched
       : searched.filter((one) => `${one.severity} ${one.state} ${keyOf(one)} ${one.text}`.toLowerCase().includes(lower));
+    states = Object.keys(STATES).filter((state) => matches.some((one) => one.state === state));
   }
-  return matches;
+  return [matches, states];
 }
 
 export function alarmsPage() {
   const device = only("SdpAlerts");
-  const [some, height] = [found(), rowHeight()];
+  const [[some, named], height] = [found(), rowHeight()];
   const first = Math.max(0, Math.floor(view.top / height) - BESIDE);
   const visible = some.slice(first, first + Math.ceil((SHARE * innerHeight) / height) + 2 * BESIDE);
   const chosen = view.chosen.size ? view.all.filter((one) => view.chosen.has(keyOf(one))) : [];
@@ -147,8 +149,7 @@ export function alarmsPage() {
       role="group" aria-label="Alarms" @scroll=${scrolled}>
       <div class="space" .style=${`height:${some.length * height}px`}></div>
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>
-    <p class="soft"><small>${[...new Set(some.map((one) => one.state))].filter((one) => STATES[one]).map((one) =>
-      `${one}: ${STATES[one]}`).join("; ")}</small></p>
+    <p class="soft"><small>${named.map((one) => `${one}: ${STATES[one]}`).join("; ")}</small></p>
     ${tools(chosen, "list")}`, "two")}
     ${tile("One alarm", detail(), "third")}
     ${tile("Newest alerts and actions", newestAlerts(15), "full")}`;
@@ -199,7 +200,7 @@ export async function openAlarm(key) {
 }
 
 function detail() {
-  const alarm = view.all.find((one) => keyOf(one) === view.open);
+  const alarm = view.open && view.all.find((one) => keyOf(one) === view.open);
   if (!alarm) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
   const condition = store.site.conditions[alarm.condition] ?? {};
   return html`<p class="big ${alarm.severity}">${label(alarm)}</p>

@@ -13,15 +13,14 @@ const WORST = 5; // nodes in the overview
 const MOST = 100; // in the list of all nodes
 const [WARNING, ALARM] = [3, 4]; // levels
 
-// Of each figure: the attribute with its name, unit and limits, the bounds between levels 0 to 4, and which end is bad.
+// Of each figure: the attribute with its name, unit and limits, the bounds between the levels, and which end is bad. The
+// level of an alarm is only where SDP's health has a reason as well: at limits of the interface, and with late heaps.
 const FIGURES = {
   packetLossFraction: { of: "packetLossFraction", title: "Packet loss" },
   latencyMean: { of: "latencyMean", limits: "latencyP99", title: "Latency" },
-  heapsLate: { title: "Late heaps", unit: "/s", bounds: () => [0.001, 0.1, 1, 10] },
-  heapRate: {
-    title: "Heap rate", unit: "/s", isLow: true, bounds: (values) => [0.9, 0.5, 0.1, 0.001].map((one) => one * median(values)),
-  },
-  silence: { title: "Silence", unit: "s", bounds: () => [1.5, 2, 3, 10] },
+  heapsLate: { title: "Late heaps", unit: "/s", isShare: true, bounds: () => [0.0001, 0.001, 0.01, 0.1] }, // of its heaps
+  heapRate: { title: "Heap rate", unit: "/s", isLow: true, bounds: (values) => [0.9, 0.5, 0.1].map((one) => one * median(values)) },
+  silence: { title: "Silence", unit: "s", bounds: () => [1.5, 2, 3] },
 };
 const view = { figure: "packetLossFraction", all: {}, error: "", looked: -Infinity };
 
@@ -58,8 +57,10 @@ function boundsOf(name, values) {
   return [max_warning / 100, max_warning / 10, max_warning, max_alarm];
 }
 
-function levelOf(name, value, bounds) {
-  return bounds.filter((bound) => (FIGURES[name].isLow ? value < bound : value >= bound)).length;
+function levelOf(name, all, at, bounds) {
+  const { isLow, isShare } = FIGURES[name];
+  const value = isShare && all[name][at] ? all[name][at] / all.heapRate?.[at] : all[name][at];
+  return bounds.filter((bound) => (isLow ? value < bound : value >= bound)).length;
 }
 
 function written(name, value) {
@@ -85,22 +86,20 @@ function worst(most) {
   const names = Object.keys(FIGURES).filter((name) => all[name]);
   if (!names.length) return html`<p>${look(only("SdpMaster"), "heapRate").why || view.error || NOT_CURRENT}</p>`;
   const bounds = Object.fromEntries(names.map((name) => [name, boundsOf(name, all[name])]));
-  const level = (name, value) => (isKnown(value) ? ["", "", "", "WARNING", "ALARM"][levelOf(name, value, bounds[name])] : "");
+  const level = (name, at) => (isKnown(all[name][at]) ? ["", "", "", "WARNING", "ALARM"][levelOf(name, all, at, bounds[name])] : "");
   const head = (name) => html`<th class="number" aria-sort=${view.figure === name ? "descending" : nothing}>
     <button aria-pressed=${view.figure === name ? "true" : "false"} @click=${() => choose(name)}>${FIGURES[name].title}</button></th>`;
   const rows = ranked().slice(0, most).map((device) => html`<tr><th scope="row"><a href=${`#/node/${device}`}>${nameOf(device)}</a>
-    <small>${look(device, "State").value ?? ""}</small></th>${names.map((name) => {
-      const value = all[name][numberOf(device)];
-      return html`<td class="number ${level(name, value)}">${written(name, value)}</td>`;
-    })}</tr>`);
+    <small>${look(device, "State").value ?? ""}</small></th>${names.map((name) =>
+      html`<td class="number ${level(name, numberOf(device))}">${written(name, all[name][numberOf(device)])}</td>`)}</tr>`);
   return html`<div class="scroll worst"><table><caption class="hidden">Worst nodes by ${FIGURES[view.figure].title}</caption>
     <thead><tr><th>Worst nodes by</th>${names.map(head)}</tr></thead><tbody>${rows}</tbody></table></div>`;
 }
 
 function scale() {
   const values = figures()[view.figure] ?? [];
-  const bounds = boundsOf(view.figure, values).map((one) => written(view.figure, one));
-  const { isLow } = FIGURES[view.figure];
+  const { isLow, isShare } = FIGURES[view.figure];
+  const bounds = boundsOf(view.figure, values).map((one) => (isShare ? quantity(one, {}, "fraction") : written(view.figure, one)));
   const [fine, bad] = isLow ? ["from", "below"] : ["below", "from"];
   const said = [`${fine} ${bounds[0]}`, ...bounds.map((bound, at) => `${bad} ${bound}${
     at + 1 === WARNING ? " (warning)" : at + 1 === ALARM ? " (alarm)" : ""}`)];
@@ -118,9 +117,9 @@ function nodeMap() {
   if (now.every((one, at) => one === looked[at])) return map;
   looked = now;
   const devices = devicesOf("SdpIngestNode");
-  const values = figures()[view.figure] ?? [];
-  const bounds = boundsOf(view.figure, values);
-  const nodes = devices.map((device) => nodeLook(device, values[numberOf(device)], bounds));
+  const all = figures();
+  const bounds = boundsOf(view.figure, all[view.figure] ?? []);
+  const nodes = devices.map((device) => nodeLook(device, all, bounds));
   const key = nodes.map(({ name, kind }) => name + kind).join();
   if (key !== drawn) {
     drawn = key;
@@ -134,10 +133,11 @@ function nodeMap() {
 const nodeLink = ({ device, kind, name }) =>
   html`<li><a class=${kind} href=${`#/node/${device}`} title=${name} aria-label=${name}></a></li>`;
 
-function nodeLook(device, value, bounds) {
-  const seen = look(device, "State");
+function nodeLook(device, all, bounds) {
+  const [seen, at] = [look(device, "State"), numberOf(device)];
   const isOld = seen.quality === "INVALID";
-  const level = isKnown(value) && seen.value !== "STANDBY" ? ` level${levelOf(view.figure, value, bounds)}` : "";
+  const value = all[view.figure]?.[at];
+  const level = isKnown(value) && seen.value !== "STANDBY" ? ` level${levelOf(view.figure, all, at, bounds)}` : "";
   const figure = `${FIGURES[view.figure].title.toLowerCase()} ${written(view.figure, value)}`;
   const said = isOld ? seen.why || "not valid" : `${seen.value}, ${figure}`;
   const kind = isOld ? "invalid" : String(seen.value).toLowerCase() + level;

@@ -16,13 +16,14 @@ from facade.clock import NOTHING, SECOND, Time, as_seconds
 from facade.codec.decode import BatchDecoder
 from facade.config import Settings
 from facade.flows.telemetry.consistency import checked, impossible
+from facade.flows.telemetry.excesses import Excesses
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import FOLLOWS, Group, StreamSummary, Summary
-from facade.flows.telemetry.plan import FIGURES, Plan, plans
+from facade.flows.telemetry.plan import FIGURES, RECENT, Plan, plans
 from facade.flows.telemetry.view import TelemetryView, evaluate, read_so_far
 from facade.icd.model import Source
-from facade.instances import device_number
+from facade.instances import device_number, devices_of
 from facade.messages import RackSummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.printable import excerpt
@@ -73,7 +74,7 @@ class TelemetryFlow(Flow):
         racks: Racks,
     ) -> None:
         self.topic, self.partitions, self._racks = topic, partitions, racks
-        self._plans, self.ledgers, self._shown = plans, ledgers, shown
+        self._plans, self.ledgers, self.shown = plans, ledgers, shown
         self.columns = [column for one in shown for column in one.view.columns]
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
@@ -194,7 +195,7 @@ class TelemetryFlow(Flow):
         streams, self._folded = self._folded, set()
         if self._gate_of_all.passes(now):
             streams = set(self.ledgers)
-        for one in self._shown:
+        for one in self.shown:
             if one.stream not in streams:
                 continue
             ledger = self.ledgers[one.stream]
@@ -238,13 +239,13 @@ class _State(msgspec.Struct):
     streams: dict[str, dict[str, Any]]
 
 
-_LATE_OVER, _MOST_LATE = 10 * SECOND, 0.1
-"""Period of the count of late records, and the share of them above which a group has an issue."""
+_MOST_LATE = 0.1
+"""Share of late records within `RECENT` above which a group has an issue."""
 _STEADY, _OVER = 2.0, 3
 """Change of the delay of late records that shows a trend [s], and seconds without any after which they have ended."""
 _STANDS_STILL = 3 * SECOND
 """Delay of a window above which its worker has an issue."""
-_SILENT, _LATE = "streamSilent", "streamLate"
+_SILENT, _LATE, _BEYOND = "streamSilent", "streamLate", "nodeDegraded"
 
 
 def compose(server: Server) -> None:
@@ -262,6 +263,9 @@ class Telemetry:
         found = (_flow(server, summary, plans_) for summary, plans_ in by_summary.items())
         self._flows = [flow for flow in found if flow is not None]
         server.flows += self._flows
+        views = [one.view for flow in self._flows for one in flow.shown]
+        self.excesses = Excesses((column for one in views for column in one.columns), server.clock)
+        server.complaints.append(self.excesses.complaints)
 
     def ledgers(self) -> Iterator[WindowLedger]:
         """Return the ledgers of all topics."""
@@ -356,7 +360,7 @@ class _Counted(NamedTuple):
 
 
 class _Late(NamedTuple):
-    """Late records of a group within `_LATE_OVER`, of all its records, and their delays in the order of time [s].
+    """Late records of a group within `RECENT`, of all its records, and their delays in the order of time [s].
 
     No delays: the group had late records, and its newest ones are in time.
     """
@@ -380,14 +384,27 @@ class _Late(NamedTuple):
 
 
 class TelemetryHealth(HealthSource):
-    """Health of groups: silent and late ones; also the numbers of groups and workers for the overview."""
+    """Health of groups: silent, late, and with values beyond limits; numbers of groups and workers for the overview."""
 
     def __init__(self, server: Server) -> None:
         self._telemetry = server.share(Telemetry, lambda: Telemetry(server))
         self._classes, self._heartbeats = server.icd.classes, server.heartbeats()
         expected = [plan for plan in plans(server.icd).values() if plan.window.all_expected]
         places = {plan.place(0).removesuffix("0000") for plan in expected}
-        self.conditions: Mapping[str, str] = {one: place for one in (_SILENT, _LATE) for place in places}
+        self.conditions: Mapping[str, str] = {one: place for one in (_SILENT, _LATE, _BEYOND) for place in places}
+        own = next(server.icd.classes[name].instance for name in server.devices)
+        shown = {
+            (device, plan.place(device_number(one, device, server.settings))): server.instance.removesuffix(own) + name
+            for plan in expected
+            for one in self._classes.values()
+            if one.state_source == plan.topic
+            for name, devices in devices_of(one, server.settings).items()
+            for device in devices
+        }
+        self._places = dict(shown.keys())
+        """Sources of the alerts about groups, by the devices of these."""
+        self._shown_by = {place: component for (_, place), component in shown.items()}
+        """Device servers of these devices, by the sources."""
         self._scans = scans(server)
         self._counted: dict[str, deque[_Counted]] = {}
         self._unread: set[str] = set()
@@ -403,8 +420,9 @@ class TelemetryHealth(HealthSource):
         ]
 
     def issues(self, now: Time) -> Iterator[HealthIssue]:
-        """Return an issue for each silent or late group, and for each unread partition."""
+        """Return an issue for each group that is silent, late or beyond a limit, and for each unread partition."""
         self._unread.clear()
+        yield from self._beyond()
         for ledger in self._telemetry.ledgers():
             for partition, mark in ledger.standing_still(now - _STANDS_STILL):
                 text = f"{read_so_far(ledger.plan, partition, mark)}: it is behind or has stopped"
@@ -415,7 +433,7 @@ class TelemetryHealth(HealthSource):
             for group, one in sorted(late.items(), key=lambda one: place(one[0])):
                 if len(one.delays) < _OVER:
                     continue  # its records are in time again, or it is too early to tell whether the delay grows
-                over = as_seconds(_LATE_OVER)
+                over = as_seconds(RECENT)
                 within = f"{one.part} of {one.whole} records within {over:g} s came too late for their window"
                 text = f"{_name(ledger, group)}: {within}: "
                 if one.catches_up:
@@ -437,7 +455,8 @@ class TelemetryHealth(HealthSource):
 
     def judges(self, key: FaultKey) -> bool:
         """Return whether workers read the group, and a window has closed; see `HealthSource`."""
-        return self._workers() > 0 and any(self._expected()) and key[1] not in self._unread
+        is_told = key[0] != _BEYOND or self._heartbeats.alive(self._shown_by.get(key[1], ""))
+        return is_told and self._workers() > 0 and any(self._expected()) and key[1] not in self._unread
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return figures of the groups and of the workers."""
@@ -495,9 +514,19 @@ class TelemetryHealth(HealthSource):
             elif not mine and scanning:
                 yield group, f"{', '.join(scanning)} scan{'s' if len(scanning) == 1 else ''}"
 
+    def _beyond(self) -> Iterator[HealthIssue]:
+        """Return an issue for each device with an excess: of this server, and of those that show the groups."""
+        for one in self._telemetry.excesses.complaints():
+            do = f"Look at what these attributes of {one.device} measure."
+            yield HealthIssue(DEGRADED, one.reasons[0], device=one.device, response=do)
+        for component in filter(self._heartbeats.alive, dict.fromkeys(self._shown_by.values())):
+            for one in self._heartbeats.newest[component].heartbeat.complaints:
+                if one.reasons and (place := self._places.get(one.device)):
+                    yield HealthIssue(DEGRADED, one.reasons[0], (_BEYOND, place), device=one.device)
+
     def _late(self, ledger: WindowLedger, now: Time) -> Iterator[tuple[Group, _Late]]:
         counted = self._counted.setdefault(ledger.plan.topic, deque())
-        if counted and not NOTHING <= now - counted[-1].at < _LATE_OVER:
+        if counted and not NOTHING <= now - counted[-1].at < RECENT:
             counted.clear()  # after a long pause, or a change of the clock
         if not counted or now - counted[-1].at >= SECOND:
             totals = ledger.totals
@@ -506,7 +535,7 @@ class TelemetryHealth(HealthSource):
             for number, *_ in counted[-1].late_since(counted[-2]) if len(counted) > 1 else ():
                 read_to = ledger.read_to(ledger.groups[number])
                 counted[-1].delays[number] = as_seconds(read_to - Time(totals.late_us[number]))
-        while now - counted[0].at > _LATE_OVER:
+        while now - counted[0].at > RECENT:
             counted.popleft()
         for number, part, whole in counted[-1].late_since(counted[0]):
             found = [one.delays.get(number) for one in counted]

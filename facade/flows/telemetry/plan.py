@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from facade.bus.port import OffsetRange
-from facade.clock import Duration, as_duration
+from facade.clock import SECOND, Duration, as_duration
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
@@ -33,7 +33,9 @@ _STATISTICS: dict[model.Rule, frozenset[str]] = {
 }
 
 FIGURES = ("heapRate", "packetLossFraction", "latencyMean", "heapsLate")
-"""Attributes of a node that SdpMaster has of all nodes together, over the last seconds; of late heaps, the rate."""
+"""Attributes of a node that SdpMaster has of all nodes together, over `RECENT`; of late heaps, the rate."""
+RECENT = 10 * SECOND
+"""Period by which groups are judged, and of their figures."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from facade import sketch
 from facade.clock import NEVER, NOTHING, SECOND, Duration, Time, as_duration, as_seconds, utc_seconds
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import Group
-from facade.flows.telemetry.plan import Plan
+from facade.flows.telemetry.plan import RECENT, Plan
 from facade.flows.telemetry.watermarks import Mark
 from facade.icd.model import Attribute, DeviceClass, Rule, Source
 from facade.icd.topic_model import Limits
@@ -20,8 +20,8 @@ from facade.runtime.columns import UNKNOWN, ColumnArrays, ReadingColumn, nothing
 from facade.windows.frame import Array, FieldArrays
 from facade.windows.newest import ShownWindow
 
-_LATE_OVER, _LATE_PART = 10 * SECOND, 0.01
-"""Period of the count of late records, and the share of them from which the Status mentions them."""
+_LATE_PART = 0.01
+"""Share of late records from which the Status mentions them."""
 _NOTHING = FieldArrays()
 _VALID, _WARNING, _ALARM, _INVALID = map(
     QUALITIES.index, (Quality.VALID, Quality.WARNING, Quality.ALARM, Quality.INVALID)
@@ -229,7 +229,7 @@ class TelemetryView:
             is_read = not mine and bool(is_known[position])
             state, lines = self._say(group, heard, epoch, now, is_current=current, is_read=is_read)
             if is_late[position]:
-                within = f"{late[position]} of {whole[position]} records within {as_seconds(_LATE_OVER):g} s"
+                within = f"{late[position]} of {whole[position]} records within {as_seconds(RECENT):g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
             lines += [f"{read_so_far(self._plan, partition, mark)}." for partition, mark in mine]
             for partition, one in ledger.epochs(group) if epochs else ():
@@ -262,7 +262,7 @@ class TelemetryView:
         counted, late = self._counted, totals["late"]
         if not counted or not NOTHING <= now - counted[-1][0] < SECOND:
             counted.append((now, late, late + totals["count"]))
-        while counted[-1][0] - counted[0][0] > _LATE_OVER or (counted[-1][2] < counted[0][2]).any():
+        while counted[-1][0] - counted[0][0] > RECENT or (counted[-1][2] < counted[0][2]).any():
             counted.popleft()
         (_, late_before, before), (_, late, whole) = counted[0], counted[-1]
         return late - late_before, whole - before
@@ -328,6 +328,7 @@ class TelemetryColumn(ReadingColumn):
     ) -> None:
         super().__init__(attribute.name, devices)
         self._view, self._entry, self._source = view, attribute, source
+        self.limits = attribute.limits
         self._limit = limit
         """Age from which a reading is ATTR_INVALID; 0: never."""
         self._made: tuple[Look | None, ColumnArrays] = None, nothing(len(devices))
@@ -359,7 +360,7 @@ class TelemetryColumn(ReadingColumn):
         values = np.zeros(size, dtype=np.float64 if is_double else np.int64)
         times, qualities = np.zeros(size, dtype=np.int64), np.full(size, UNKNOWN)
         for places, found, at in self._of_windows(look) if self._source.over == "window" else self._of_totals(look):
-            judged_ = judged(found, self._entry.limits)
+            judged_ = judged(found, self.limits)
             if found.dtype.kind == "f":
                 is_unknown = np.isnan(found)
                 judged_[is_unknown] = UNKNOWN

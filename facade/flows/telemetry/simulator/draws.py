@@ -21,6 +21,7 @@ LATENCY_LIMIT = 20_000
 _BLOCK = 8192
 _BURST = 1 / 200_000  # chance that a heap begins a burst of losses
 _BURST_LENGTH = 200.0  # heaps, on average
+_BURST_SHARE = 0.009  # most packets lost in a burst: below the alarm limit, so that only a chosen loss is an alarm
 _LATE_PACKETS = 1e-4  # chance that a heap has late packets
 _LATENCY = 2_000.0  # median [us]
 _LATENCY_SPREAD = 0.3  # of the logarithm
@@ -169,7 +170,7 @@ class Draws:
         begun = [
             (int(at) // self._shape[1], int(at) % self._shape[1], int(length), float(share))
             for at, length, share in (
-                (chance.integers(lost.size), chance.geometric(1 / _BURST_LENGTH), chance.uniform(0.0, 0.1))
+                (chance.integers(lost.size), chance.geometric(1 / _BURST_LENGTH), chance.uniform(0.0, _BURST_SHARE))
                 for _ in range(chance.poisson(lost.size * _BURST))
             )
         ]
