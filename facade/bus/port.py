@@ -63,6 +63,8 @@ class PartitionColumns(NamedTuple):
     def part(self, begin: int, end: int) -> "PartitionColumns":
         """Return a slice of the records."""
         topic, partition, offsets, timestamps, keys, values, headers = self
+        if begin == 0 and end >= len(offsets):
+            return self
         at = slice(begin, end)
         return PartitionColumns(topic, partition, offsets[at], timestamps[at], keys[at], values[at], headers[at])
 

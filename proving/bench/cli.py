@@ -30,6 +30,7 @@ MEASUREMENTS = {
     "stream-processors": "proving.bench.stream_processors:stream_processors",
     "brokers": "proving.bench.brokers:brokers",
     "latency": "proving.bench.latency:latency",
+    "low-rate": "proving.bench.delays:low_rate",
     "reads": "proving.bench.latency:reads",
     "elastic": "proving.bench.restarts:elastic",
     "outage": "proving.bench.restarts:outage",

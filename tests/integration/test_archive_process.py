@@ -16,6 +16,7 @@ from facade.flows.archive.stores import FolderStore
 from tests.conftest import Deploy
 from tests.support.archives import kept
 from tests.support.deployment import Deployment
+from tests.support.processes import Running
 from tests.support.waiting import HANG, until
 
 pytestmark = pytest.mark.kafka
@@ -26,6 +27,8 @@ TOPICS = ("alerts", COMPACTED, "ingest.heaps")
 Known = set[tuple[object, ...]]
 EACH = 1000
 KILLS = 2
+SHARDS = 2
+"""Workers that share the partitions."""
 
 
 def upstream(deployment: Deployment, first: int) -> None:
@@ -79,15 +82,19 @@ def test_a_worker_that_is_killed_archives_each_record_once(deploy: Deploy, tmp_p
     words = ["sdp-facade", "archive", "run", str(folder), "--every", "0.2s"]
     words += [word for topic in TOPICS for word in ("--only", topic)]
 
+    def start(shard: int) -> Running:
+        return deployment.start(f"archive-{shard}", [*words, "--slot", f"{shard - 1}", "--shard", f"{shard}/{SHARDS}"])
+
+    workers = {shard: start(shard) for shard in range(1, SHARDS + 1)}
     for number in range(KILLS):
         before = len(store.names())
-        worker = deployment.start("archive", words)
         upstream(deployment, number * EACH)
         until(lambda before=before: len(store.names()) > before, "a further file is there")
-        worker.kill()
-    worker = deployment.start("archive", words)
+        for shard, worker in workers.items():
+            worker.kill()
+            workers[shard] = start(shard)
     until(lambda: on_the_bus(deployment) <= in_the_archive(store), "all records are in files", every=0.5)
-    assert worker.terminate() == 0
+    assert [worker.terminate() for worker in workers.values()] == [0] * SHARDS
     said = {one.key() for topic in ("archive-reports", "alerts") for one in deployment.messages(topic)}
     assert {b"mid-sdp/archive/0/diskFree", b"archiveFailing"} <= said, "it reports itself, and clears old alarms"
 

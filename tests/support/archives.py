@@ -1,8 +1,11 @@
 """Archives of a bus in memory, and what is in them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +17,7 @@ from facade.clock import ManualClock
 from facade.flows.archive.files import encode, inspect, parse_name, verify
 from facade.flows.archive.reports import ArchiveReporter
 from facade.flows.archive.stores import FolderStore, Store
-from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
+from facade.flows.archive.worker import WHOLE, ArchiveLimits, ArchiveWorker, Shard
 from facade.icd.load import load
 
 ICD = load()
@@ -30,6 +33,29 @@ def record(at_us: int = START, value: bytes | None = b"v", topic: str = TOPIC, p
     )
 
 
+class Writer(Executor):
+    """Writes a file at once, or, while it is held, when it is told to."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self._jobs: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._jobs.append((future, partial(fn, *args, **kwargs)))
+        if not self.is_held:
+            self.write()
+        return future
+
+    def write(self) -> None:
+        while self._jobs:
+            future, job = self._jobs.pop(0)
+            try:
+                future.set_result(job())
+            except BaseException as error:
+                future.set_exception(error)
+
+
 def worker(
     log: MemoryLog | MemoryBus,
     store: Store,
@@ -38,6 +64,8 @@ def worker(
     limits: ArchiveLimits | None = None,
     keep: Mapping[str, float] | None = None,
     reporter: ArchiveReporter | None = None,
+    shard: Shard = WHOLE,
+    writer: Executor | None = None,
 ) -> ArchiveWorker:
     bus = log if isinstance(log, MemoryBus) else MemoryBus(log)
     clock, deployment = clock or ManualClock(), "test."
@@ -52,6 +80,8 @@ def worker(
         limits=limits,
         keep=keep,
         reporter=reporter,
+        shard=shard,
+        writer=writer or Writer(),
     )
 
 

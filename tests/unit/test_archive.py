@@ -1,6 +1,8 @@
 """The archive: which records share a file, where a worker goes on, and that each record is in one file."""
 
 import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,10 +17,11 @@ from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.errors import ConfigError
+from facade.flows.archive import stores
 from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name, verify
 from facade.flows.archive.stores import FolderStore, open_store
-from facade.flows.archive.worker import ArchiveLimits
-from tests.support.archives import HOUR, ICD, START, TOPIC, archive, faults, kept, record, worker
+from facade.flows.archive.worker import ArchiveLimits, parse_shard
+from tests.support.archives import HOUR, ICD, START, TOPIC, Writer, archive, faults, kept, record, worker
 from tests.support.heaps import heap
 
 SECOND = 1_000_000
@@ -103,28 +106,35 @@ class KilledFolder(FolderStore):
 @settings(max_examples=50)
 @given(
     steps=st.lists(
-        st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([None, None, *KILLS])), min_size=1, max_size=25
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.sampled_from([None, None, *KILLS]), st.booleans()),
+        min_size=1,
+        max_size=25,
     )
 )
 def test_whatever_is_killed_each_record_is_in_one_file(
-    steps: list[tuple[int, int, str | None]], tmp_path_factory: pytest.TempPathFactory
+    steps: list[tuple[int, int, str | None, bool]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     log = MemoryLog({TOPIC: 1, "heartbeats": 2})
     store = KilledFolder(tmp_path_factory.mktemp("archive"))
     topics, limits = (TOPIC, "heartbeats"), ArchiveLimits(age=0.0)
-    running = worker(log, store, *topics, limits=limits)
+    writer = Writer()
+    running = worker(log, store, *topics, limits=limits, writer=writer)
     number = 0
-    for count, partition, kill in steps:
+    for count, partition, kill, is_held in steps:
         for _ in range(count):
             number += 1
             topic = TOPIC if partition == 2 else "heartbeats"
             log.append(record(START + number * HOUR // 4, b"%d" % number, topic, partition % 2 * (topic != TOPIC)))
-        store.kills = [kill]
+        store.kills, writer.is_held = [kill], is_held
+        if not is_held:
+            writer.write()
         try:
             running.step()
         except Killed:
-            running = worker(log, store, *topics, limits=limits)
-    store.kills = []
+            writer = Writer()
+            running = worker(log, store, *topics, limits=limits, writer=writer)
+    store.kills, writer.is_held = [], False
+    writer.write()
     for _ in range(4):
         running.step()
     if number:
@@ -155,6 +165,160 @@ def test_a_file_whose_end_was_not_seen_counts_once(tmp_path: Path) -> None:
     assert running.accounts[TOPIC].consumed == 1
 
 
+def test_while_a_store_hangs_the_worker_turns_and_takes_no_more_than_its_limits(tmp_path: Path) -> None:
+    answers, asked = threading.Event(), list[str]()
+
+    class HangingFolder(FolderStore):
+        def write(self, name: str, content: bytes) -> None:
+            asked.append(name)
+            answers.wait()
+            super().write(name, content)
+
+    log, store, clock = MemoryLog({TOPIC: 1}), HangingFolder(tmp_path), ManualClock()
+    with ThreadPoolExecutor(1) as thread:
+        running = worker(log, store, clock=clock, limits=ArchiveLimits(file=130), writer=thread)
+        running.step()
+        for number in range(30):
+            log.append(record(value=b"%d" % number))
+            running.step()
+        assert len(asked) <= 1, "files are written one by one"
+        assert [file.next for file in running._due] == [2, 4, 6]
+        assert (running.accounts[TOPIC].consumed, running.accounts[TOPIC].uncommitted) == (0, 7)
+        assert running._failing == ""
+        clock.sleep(60)
+        running.step()
+        assert running._failing == "the store has not answered for 60 s"
+        answers.set()
+        while running.accounts[TOPIC].consumed < 24:
+            running.step()
+        assert running._failing == ""
+        running.finish()
+    assert kept(store) == log.records(TOPIC)
+    assert faults(store) == []
+
+
+def test_while_a_file_cannot_be_written_those_behind_it_wait(tmp_path: Path) -> None:
+    """The newest file is the position: with a later one, the records of this one would be lost."""
+
+    class SickFolder(FolderStore):
+        is_sick = True
+
+        def write(self, name: str, content: bytes) -> None:
+            if self.is_sick and name.endswith("00000000.parquet"):
+                raise TimeoutError(errno.ETIMEDOUT, "Connection timed out")
+            super().write(name, content)
+
+    log, store, writer = MemoryLog({TOPIC: 1}), SickFolder(tmp_path), Writer()
+    running = worker(log, store, limits=ArchiveLimits(file=130), writer=writer)
+    running.step()
+    writer.is_held = True
+    for number in range(6):
+        log.append(record(value=b"%d" % number))
+        running.step()
+    writer.is_held = False
+    writer.write()
+    for _ in range(3):
+        running.step()
+        assert store.names() == []
+        assert "Connection timed out" in running._failing
+    writer.is_held = True
+    log.append(record(value=b"6"))
+    for _ in range(3):
+        running.step()
+    assert running.accounts[TOPIC].uncommitted == 6, "nothing is read before they are written"
+    assert running._failing
+    store.is_sick = writer.is_held = False
+    writer.write()
+    running.step()
+    assert not running._failing
+    running.finish()
+    assert kept(store) == log.records(TOPIC)
+    assert faults(store) == []
+
+
+def test_only_the_name_of_a_new_folder_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(stores, "_sync", lambda folder: synced.append(folder.relative_to(tmp_path).as_posix()))
+    ways = {hour: [f"topic=a/hour={hour}", "topic=a", "."] for hour in (1, 2)}
+
+    def synced_by(store: FolderStore, hour: int, number: int) -> list[str]:
+        synced.clear()
+        store.write(f"topic=a/hour={hour}/{number}.parquet", b"")
+        return synced
+
+    store = FolderStore(tmp_path)
+    assert synced_by(store, 1, 0) == ways[1]
+    assert synced_by(store, 1, 1) == ways[1][:1]
+    assert synced_by(store, 2, 2) == ways[2]
+    assert synced_by(FolderStore(tmp_path), 2, 3) == ways[2], "a worker may be killed before the folder is durable"
+    for number in (2, 3):
+        store.remove(f"topic=a/hour=2/{number}.parquet")
+    assert synced_by(store, 2, 4) == ways[2]
+
+
+SHARDS = ((1, 2), (2, 2))
+
+
+@settings(max_examples=30)
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 1), st.sampled_from([None, None, *KILLS])),
+        max_size=25,
+    )
+)
+def test_two_workers_share_the_partitions_of_a_topic(
+    steps: list[tuple[int, int, int, str | None]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    log, store = MemoryLog({TOPIC: 3}), KilledFolder(tmp_path_factory.mktemp("archive"))
+    limits = ArchiveLimits(age=0.0)
+    running = [worker(log, store, shard=shard, limits=limits) for shard in SHARDS]
+    number = 0
+    for count, partition, turn, kill in steps:
+        for _ in range(count):
+            number += 1
+            log.append(record(START + number * HOUR // 4, b"%d" % number, partition=partition))
+        store.kills = [kill]
+        try:
+            running[turn].step()
+        except Killed:
+            running[turn] = worker(log, store, shard=SHARDS[turn], limits=limits)
+    store.kills = []
+    for one in running:
+        for _ in range(4):
+            one.step()
+    assert kept(store) == log.records(TOPIC)
+    assert not number or faults(store) == []
+
+
+def test_a_worker_of_a_shard_touches_no_file_of_another(tmp_path: Path) -> None:
+    log, store = MemoryLog({TOPIC: 2}), FolderStore(tmp_path)
+    for after in (0, 1, 2):
+        for partition in (0, 1):
+            log.append(record(START + after * HOUR, partition=partition))
+    archive(log, store)
+    part = tmp_path / f"topic={TOPIC}/hour=2027-01-15T08/.0001-00000007.parquet.1234.part"
+    part.touch()
+    (tmp_path / f"topic={TOPIC}/hour=2027-01-15T10/0001-00000002.parquet").write_bytes(b"damaged")
+    later = ManualClock(START / 1e6 + 99 * 3600)
+    running = worker(log, store, shard=(1, 2), clock=later, keep={TOPIC: 3600.0})
+    for _ in range(3):
+        running.step()
+    running.finish()
+    left = {parsed[1:] for name in store.names() if (parsed := parse_name(name))}
+    assert left == {(0, 2), (1, 0), (1, 1), (1, 2)}
+    assert part.exists()
+    with pytest.raises(ArchiveError, match="expected"):
+        worker(log, store).step()
+    assert not part.exists(), "a worker of this partition removes it"
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "1/", "/2", "-1/2", "1/2/3", "a/b", ""])
+def test_a_shard_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--shard: expected the number of a shard and how many there are, as 1/2"):
+        parse_shard(text)
+    assert parse_shard("2/3") == (2, 3)
+
+
 @pytest.mark.parametrize("place", ["folder", "memory://archive-of-two"])
 def test_of_two_workers_one_stops_and_the_archive_stays_right(place: str, tmp_path: Path) -> None:
     log, store = MemoryLog({TOPIC: 1}), open_store(place if "://" in place else str(tmp_path))
@@ -169,7 +333,7 @@ def test_of_two_workers_one_stops_and_the_archive_stays_right(place: str, tmp_pa
     one.finish()
     log.append(record())
     other.step()
-    with pytest.raises(ArchiveError, match="another worker writes the same topic"):
+    with pytest.raises(ArchiveError, match="another worker writes the same partition"):
         other.finish()
     archive(log, store)
     assert kept(store) == log.records(TOPIC)

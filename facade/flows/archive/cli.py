@@ -33,7 +33,7 @@ try:
     from facade.flows.archive.night.span import choose_night, utc
     from facade.flows.archive.reports import ArchiveAlarms, ArchiveReporter
     from facade.flows.archive.stores import open_store
-    from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker, parse_keep
+    from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker, parse_keep, parse_shard
 except ImportError as error:
     raise ConfigError("archives need pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
 
@@ -55,15 +55,18 @@ def run(
         list[str] | None,
         typer.Option(metavar="[TOPIC=]AGE", help="Remove older files: 400d, or ingest.heaps=30d. Default: none."),
     ] = None,
+    shard: Annotated[
+        str, typer.Option(metavar="K/N", help="Write the partitions of shard K of N, such as 1/2. Default: all.")
+    ] = "1/1",
     slot: Slot = "0",
 ) -> None:
     """Write topics to an archive; each record is in one file, whatever is killed.
 
-    Give each topic to one worker.
+    Give each topic to one worker, or a shard of its partitions to each of several.
 
     Example: sdp-facade archive run /data/archive --only alerts --only commands
     """
-    limits = ArchiveLimits(age=parse_duration(every, "--every"))
+    limits, part = ArchiveLimits(age=parse_duration(every, "--every")), parse_shard(shard)
 
     def make(site: Site) -> ArchiveWorker:
         if odd := [one for one in only or () if one not in site.icd.topics]:
@@ -87,6 +90,7 @@ def run(
             limits=limits,
             keep=parse_keep(keep or (), topics),
             reporter=reporter,
+            shard=part,
         )
 
     run_worker("archive-run", slot, make)

@@ -24,9 +24,10 @@ The replay writes its position to the topic `replay`, after all older records ar
 
 import heapq
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -34,7 +35,7 @@ from facade.bus.kafka.admin import FoundTopic
 from facade.bus.kafka.topics import differences
 from facade.bus.offsets import Extent
 from facade.bus.port import PartitionColumns
-from facade.clock import NEVER, Clock, Duration, Time, as_duration, as_seconds, from_ms, utc_text
+from facade.clock import NEVER, Clock, Duration, Time, as_duration, as_seconds, from_ms, to_ms, utc_text
 from facade.errors import BusError, ConfigError
 from facade.flows.archive.files import HOUR_US, no_archive
 from facade.flows.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
@@ -281,22 +282,23 @@ def play(
             reported, counted = now, count
 
     for run in _runs(store, plan.inputs, plan.begin_us, plan.end_us):
-        times, begin = [*map(from_ms, run.timestamps)], 0
+        times, begin = run.timestamps, 0
         if course is None:
-            course = Course(clock, times[0], plan.end_us, speed)
+            course = Course(clock, from_ms(times[0]), plan.end_us, speed)
             look(course)
         while begin < len(times):
-            limit = course.limit_us
-            if times[begin] > limit:
+            limit, next_us = course.limit_us, from_ms(times[begin])
+            if next_us > limit:
                 course.reach(limit)
                 look(course)
-                if times[begin] > course.limit_us:
-                    clock.sleep(course.wait_for(times[begin]))
+                if next_us > course.limit_us:
+                    clock.sleep(course.wait_for(next_us))
                 continue
-            end = _end(times, begin, limit)
-            course.reach(times[end - 1])
+            end = bisect_right(times, to_ms(limit), begin + 1)
+            newest_us = from_ms(times[end - 1])
+            course.reach(newest_us)
             writer.copy(run.part(begin, end))
-            count, newest_us, begin = count + end - begin, times[end - 1], end
+            count, begin = count + end - begin, end
             if count >= look_at:
                 look(course)
                 look_at = count + _LOOK
@@ -316,8 +318,15 @@ def _unconfirmed(failed: int) -> BusError:
 
 
 def _runs(store: Store, topics: Collection[str], begin_us: Time, end_us: Time) -> Iterator[PartitionColumns]:
-    """Return the inputs among the records of some topics in the order of time, with runs for each partition."""
-    sources = [_inputs(found, topics) for name in topics for found in read_partitions(store, name, begin_us, end_us)]
+    """Return the inputs among the records of some topics in the order of time, with runs for each partition.
+
+    The times of a run ascend.
+    """
+    sources = [
+        _ascending(_inputs(found, topics))
+        for name in topics
+        for found in read_partitions(store, name, begin_us, end_us)
+    ]
     heads = [
         (columns.timestamps[0], number, 0, columns)
         for number, source in enumerate(sources)
@@ -327,7 +336,7 @@ def _runs(store: Store, topics: Collection[str], begin_us: Time, end_us: Time) -
     while heads:
         _, number, begin, columns = heapq.heappop(heads)
         times = columns.timestamps
-        end = _end(times, begin, heads[0][0]) if heads else len(times)
+        end = bisect_right(times, heads[0][0], begin + 1) if heads else len(times)
         yield columns.part(begin, end)
         if end < len(times):
             heapq.heappush(heads, (times[end], number, end, columns))
@@ -335,9 +344,16 @@ def _runs(store: Store, topics: Collection[str], begin_us: Time, end_us: Time) -
             heapq.heappush(heads, (following.timestamps[0], number, 0, following))
 
 
-def _end(times: Sequence[Any], begin: int, limit: Any) -> int:
-    """Return the index of the first time after a limit, but never 0."""
-    return next((at for at in range(begin + 1, len(times)) if times[at] > limit), len(times))
+def _ascending(found: Iterator[PartitionColumns]) -> Iterator[PartitionColumns]:
+    """Divide records where their times go back, as the clock of a broker may."""
+    for columns in found:
+        times, begin = columns.timestamps, 0
+        if times != sorted(times):
+            for at in range(1, len(times)):
+                if times[at] < times[at - 1]:
+                    yield columns.part(begin, at)
+                    begin = at
+        yield columns.part(begin, len(times))
 
 
 def _inputs(found: Iterator[PartitionColumns], topics: Collection[str]) -> Iterator[PartitionColumns]:

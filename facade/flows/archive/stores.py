@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -55,8 +56,8 @@ class Store(Protocol):
     def space(self) -> tuple[int, int] | None:
         """Return free space of the disk, and its size [bytes]; None: unknown, or there is no disk."""
 
-    def tidy(self, topic: str) -> None:
-        """Remove the remains of a killed worker of the topic."""
+    def tidy(self, topic: str, is_own: Callable[[int], bool]) -> None:
+        """Remove the remains of a killed worker that wrote some partitions of the topic."""
 
 
 class FolderStore:
@@ -64,6 +65,8 @@ class FolderStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._durable: dict[Path, Path] = {}
+        """By the folder of a topic: the newest folder of an hour whose name this process has made durable."""
 
     def __str__(self) -> str:
         return f"{self._root}"
@@ -108,8 +111,12 @@ class FolderStore:
                 raise
         finally:
             part.unlink(missing_ok=True)
-        for folder in (path.parent, path.parent.parent, self._root):
+        # A folder that exists may come from a worker that was killed before it was durable, or from a remover.
+        hour, topic = path.parent, path.parent.parent
+        is_durable = self._durable.get(topic) == hour
+        for folder in (hour,) if is_durable else (hour, topic, self._root):
             _sync(folder)
+        self._durable[topic] = hour
 
     def remove(self, name: str) -> None:
         """Remove a file, and its folder if that is empty; see `Store`."""
@@ -117,6 +124,7 @@ class FolderStore:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
             _sync(path.parent)  # of two files, the first one removed never comes back alone
+        self._durable.pop(path.parent.parent, None)
         with contextlib.suppress(OSError):
             path.parent.rmdir()
 
@@ -128,10 +136,12 @@ class FolderStore:
             return None
         return (usage.free, usage.total) if usage.total else None  # some network disks report nothing
 
-    def tidy(self, topic: str) -> None:
+    def tidy(self, topic: str, is_own: Callable[[int], bool]) -> None:
         """Remove incomplete files; see `Store`."""
-        for part in self._root.glob(f"{_PATTERN.format(topic)}.*.part"):
-            part.unlink(missing_ok=True)
+        for part in self._root.glob(f"{_PATTERN.format(topic)}.*-*.part"):
+            partition = part.name[1:].partition("-")[0]
+            if partition.isdecimal() and is_own(int(partition)):
+                part.unlink(missing_ok=True)
 
 
 def _sync(folder: Path) -> None:
@@ -184,7 +194,7 @@ class _ObjectStore:
     def space(self) -> None:
         """Return None: an object store has no limit."""
 
-    def tidy(self, topic: str) -> None:
+    def tidy(self, topic: str, is_own: Callable[[int], bool]) -> None:
         """Do nothing: an incomplete put leaves nothing."""
 
     def _ask(self, method: str, *arguments: Any, **options: Any) -> Any:

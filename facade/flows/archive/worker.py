@@ -7,11 +7,17 @@ record of a later hour comes, or when all partitions together exceed the memory 
 the end of the previous file to the last record. Nothing is committed to Kafka: the newest file of a partition is the
 position. So a killed worker loses the records in memory, and reads them from Kafka again.
 
+A thread encodes the files and writes them one by one, in the order in which they became due, while the worker reads on.
+A file leaves the queue when it is durable. The worker reads nothing while more than two files are in the queue, while
+all files together exceed the memory limit, and after a failure until the queue is empty.
+
+Several workers share the partitions of their topics as shards: a worker of the shard K of N writes the partitions whose
+number has the remainder K - 1 after a division by N, and touches no file of another partition. If two workers write a
+partition, one of them fails with its next file, as a name is used once.
+
 At a start, and when a topic was created again, got partitions or lost records, the positions are compared with the
 topics by `facade.bus.offsets.begin`: records that Kafka has removed leave a gap between two files, which is logged, and
 which `verify` shows.
-
-While a file cannot be written, nothing is read.
 
 About once an hour, files beyond their retention are removed. The oldest files of a partition go in their order, up to
 the first one to keep, so the rest has no gap, also if the worker is killed in between. The newest file of a partition
@@ -23,9 +29,12 @@ A step begins with a report of the worker's state, also while a store does not a
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -65,6 +74,15 @@ _REMOVE_EACH = 3600.0
 _REMOVE = 20
 _LONGEST = 500
 """Longest text of an error on the bus [characters]."""
+_MOST_DUE = 2
+"""Most files in the queue while records are read."""
+_SLOW = 60.0
+"""Time after which a store counts as one that does not answer [s]."""
+
+
+Shard = tuple[int, int]
+"""A part of the partitions: its number, from 1, and how many there are."""
+WHOLE: Final = (1, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +137,7 @@ class _File:
 
 
 class ArchiveWorker:
-    """Writes some topics to an archive; nothing else may write the same topics to it.
+    """Writes some topics, or a shard of their partitions, to an archive; nothing else may write the same partitions.
 
     Parameters
     ----------
@@ -129,6 +147,10 @@ class ArchiveWorker:
         Retention of the files of a topic [s]; other topics are kept for ever.
     reporter
         Reports the worker's state; by default nothing is reported.
+    shard
+        Number of the shard, from 1, and how many there are.
+    writer
+        Writes the files, one at a time; by default a thread.
     """
 
     def __init__(
@@ -143,6 +165,8 @@ class ArchiveWorker:
         limits: ArchiveLimits | None = None,
         keep: Mapping[str, float] | None = None,
         reporter: ArchiveReporter | None = None,
+        shard: Shard = WHOLE,
+        writer: Executor | None = None,
     ) -> None:
         self._bus, self._store, self._topics, self._clock = bus, store, topics, clock
         self._deployment, self._limits = deployment, limits or ArchiveLimits()
@@ -157,6 +181,13 @@ class ArchiveWorker:
         self._places: dict[TopicPartition, _Place] = {}
         self._open: dict[TopicPartition, _File] = {}
         self._due = deque[_File]()
+        """The queue of closed files, the one that is written first."""
+        self._writer = writer or ThreadPoolExecutor(1, "archive-writer")
+        self._writing: Future[tuple[ArchiveEntry, int]] | None = None
+        """The first file of the queue as it is written: its entry and its size [bytes]."""
+        self._writing_since = float("-inf")
+        """[monotonic s]"""
+        self._shard = shard
         self._keep = keep or {}
         self._expired: Iterator[str] = iter(())
         self._look_at = float("-inf")
@@ -167,20 +198,13 @@ class ArchiveWorker:
         self._last_error = self._newest_file = self._failing = ""
 
     def step(self) -> None:
-        """Write due files, and read some records."""
+        """Let due files be written, and read some records."""
         self._report()
         try:
             self._remove_expired()  # first, as it may make room
-            self._write_due()
-            if self._reader is None:
-                self._reader = self._begin()
-            elif self._is_misplaced(self._reader):
-                self._reader.close()
-                self._reader = None
-                self._close(*self._open)
-            else:
-                self._take(self._reader.take_columns(_TAKE, self._limits.wait))
-            self._failing = ""
+            if self._write_due(self._limits.wait):
+                self._read()
+                self._failing = ""
         except ArchiveError as error:
             self._note(error)
             self._report_at = float("-inf")
@@ -195,13 +219,32 @@ class ArchiveWorker:
         """Write all records in memory, and leave."""
         self._close(*self._open)
         try:
-            self._write_due()
+            self._write_due(None)
         except OSError as error:
             _log.warning("archive not finished files=%d reason=%s", len(self._due), error)
         if self._reader is not None:
             self._reader.close()
 
+    def _read(self) -> None:
+        if self._reader is None:
+            self._reader = self._begin()
+        elif self._is_misplaced(self._reader):
+            self._reader.close()
+            self._reader = None
+            self._close(*self._open)
+        else:
+            self._take(self._reader.take_columns(_TAKE, self._limits.wait))
+
     # Positions
+
+    def _is_own(self, partition: int) -> bool:
+        number, count = self._shard
+        return partition % count == number - 1
+
+    def _own_files(self, topic: str) -> dict[TopicPartition, list[str]]:
+        """Return the files of the worker's partitions of a topic, in their order."""
+        found = by_partition(self._store.names(topic))
+        return {place: names for place, names in found.items() if self._is_own(place[1])}
 
     def _begin(self) -> ColumnReader:
         """Open the bus at the ends of the files."""
@@ -214,6 +257,8 @@ class ArchiveWorker:
         self._places = {}
         for topic, extent in extents.items():
             for partition, (first, end) in extent.ranges.items():
+                if not self._is_own(partition):
+                    continue
                 file = self._newest.get((topic, partition))
                 facts = PartitionFacts(extent.id, first, end, -1 if file is None else file.next)
                 start = begin((topic, partition), None if file is None else _position(file), facts)
@@ -221,17 +266,16 @@ class ArchiveWorker:
                     _log.warning("archive and bus differ: %s", start.note)
                 number = 0 if file is None else file.number + 1
                 self._places[topic, partition] = _Place(start.log, start.offset, number)
-        starts: dict[str, dict[int, int]] = {topic: {} for topic in extents}
+        starts: dict[str, dict[int, int]] = {}
         for (topic, partition), place in self._places.items():
-            starts[topic][partition] = place.next
+            starts.setdefault(topic, {})[partition] = place.next
         return self._bus.open_reader({topic: [*at] for topic, at in starts.items()}, starts, resets=False)
 
     def _find_newest(self) -> dict[TopicPartition, ArchiveEntry]:
         found: dict[TopicPartition, ArchiveEntry] = {}
         for topic in self._topics:
-            self._store.tidy(topic)
-            files = by_partition(self._store.names(topic))
-            found.update({place: self._inspect(names[-1]) for place, names in files.items()})
+            self._store.tidy(topic, self._is_own)
+            found.update({place: self._inspect(names[-1]) for place, names in self._own_files(topic).items()})
         return found
 
     def _inspect(self, name: str) -> ArchiveEntry:
@@ -258,9 +302,8 @@ class ArchiveWorker:
         for columns in found:
             self._collect(columns, now)
         self._close(*(place for place, file in self._open.items() if now - file.began >= limits.age))
-        while self._open and sum(file.size for file in (*self._open.values(), *self._due)) >= limits.memory:
+        while sum(file.size for file in self._open.values()) >= limits.memory:
             self._close(max(self._open, key=lambda place: self._open[place].size))
-            self._write_due()
 
     def _collect(self, columns: PartitionColumns, now: float) -> None:
         """Add records to their files."""
@@ -291,13 +334,33 @@ class ArchiveWorker:
     def _close(self, *places: TopicPartition) -> None:
         self._due.extend(self._open.pop(place) for place in places)
 
-    def _write_due(self) -> None:
-        while self._due:
-            self._write(self._due[0])
-            self._due.popleft()
+    def _write_due(self, patience: float | None) -> bool:
+        """Let the files of the queue be written; return whether records may be read meanwhile.
 
-    def _write(self, file: _File) -> None:
-        (topic, partition), count = file.place, sum(map(len, file.batches))
+        If not, each of them is waited for, at most `patience` [s]; None: without limit.
+        """
+        while self._due:
+            if self._writing is None:
+                self._writing = self._writer.submit(self._write, self._due[0])
+                self._writing_since = self._clock.monotonic()
+            is_full = patience is None or self._is_full()
+            if not wait_for([self._writing], patience if is_full else 0.0).done:
+                if self._clock.monotonic() - self._writing_since >= _SLOW:
+                    raise OSError(f"the store has not answered for {_SLOW:g} s")
+                return not is_full
+            written, self._writing = self._writing, None
+            self._note_written(*written.result())
+        return True
+
+    def _is_full(self) -> bool:
+        """Return whether nothing may be read before a file is written."""
+        size = sum(file.size for file in (*self._open.values(), *self._due))
+        is_waiting = self._reader is None or bool(self._failing)
+        return is_waiting or len(self._due) > _MOST_DUE or size >= self._limits.memory
+
+    def _write(self, file: _File) -> tuple[ArchiveEntry, int]:
+        """Write a file, in the thread of files; return its entry and its size."""
+        topic, partition = file.place
         contents = ArchiveEntry(
             deployment=self._deployment,
             topic=topic,
@@ -307,19 +370,24 @@ class ArchiveWorker:
             log=file.log,
             first=file.first,
             next=file.next,
-            records=count,
+            records=sum(map(len, file.batches)),
         )
         raw = encode(file.batches, contents)
         try:
             self._store.write(contents.name, raw)
         except FileExistsError as error:
-            what = "expected no file of this name, as another worker writes the same topic"
-            raise ArchiveError(f"{contents.name}: {what}: give each topic to one worker") from error
+            what = "expected no file of this name, as another worker writes the same partition"
+            raise ArchiveError(f"{contents.name}: {what}: give each topic, or each shard, to one worker") from error
+        return contents, len(raw)
+
+    def _note_written(self, contents: ArchiveEntry, size: int) -> None:
+        """Move the position behind the first file of the queue, which is durable."""
+        file, count = self._due.popleft(), contents.records
         if self._newest is not None:
             self._newest[file.place] = contents
-        self._bytes += len(raw)
+        self._bytes += size
         self._newest_file = contents.name
-        account = self.accounts[topic]
+        account = self.accounts[contents.topic]
         account.uncommitted -= count
         account.consumed += count
         account.used += count
@@ -330,8 +398,7 @@ class ArchiveWorker:
     def _remove_expired(self) -> None:
         if self._clock.monotonic() >= self._look_at:
             self._look_at = self._clock.monotonic() + _REMOVE_EACH
-            now_us = self._clock.now_us()
-            self._expired = _expired(self._store, self._keep, now_us)
+            self._expired = _expired(self._own_files, self._keep, self._clock.now_us())
         try:
             for name in islice(self._expired, _REMOVE):
                 self._store.remove(name)
@@ -370,7 +437,7 @@ class ArchiveWorker:
             return None
         oldest = now_us = self._clock.now_us()
         waiting = {file.place: file.since_us for file in (*self._open.values(), *reversed(self._due))}
-        behind = {topic: self._reader.behind(topic) for topic in self._shapes}
+        behind = {topic: self._reader.behind(topic) for topic in {topic for topic, _ in self._places}}
         for (topic, partition), place in self._places.items():
             count = behind[topic].get(partition)
             if count == 0:
@@ -388,6 +455,14 @@ def _position(file: ArchiveEntry) -> WorkerPosition:
     )
 
 
+def parse_shard(text: str) -> Shard:
+    """Return a shard by its text, such as ``1/2``."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ConfigError(f"--shard: expected the number of a shard and how many there are, as 1/2, got {text!r:.100}")
+    return int(number), int(count)
+
+
 def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, float]:
     """Return the retention of each topic [s] by rules such as ``400d`` for all, or ``ingest.heaps=30d`` for one."""
     found: dict[str, float] = {}
@@ -402,12 +477,14 @@ def parse_keep(rules: Collection[str], topics: Collection[str]) -> dict[str, flo
     return (dict.fromkeys(topics, default) if default else {}) | found
 
 
-def _expired(store: Store, keep: Mapping[str, float], now_us: Time) -> Iterator[str]:
+def _expired(
+    files_of: Callable[[str], Mapping[TopicPartition, Sequence[str]]], keep: Mapping[str, float], now_us: Time
+) -> Iterator[str]:
     """Return the names of the files to remove, in order. The store is asked during the iteration."""
     latest = hour_text(hour_of(now_us) + 1)
     for topic, age in keep.items():
         hour = hour_text(hour_of(now_us - as_duration(age)))
-        for files in by_partition(store.names(topic)).values():
+        for files in files_of(topic).values():
             due: list[str] = []
             for name in files[:-1]:
                 due.append(name)
