@@ -408,6 +408,13 @@ def test_the_last_message_about_a_table_counts():
     assert (found.under_way, found.ended) == ({"v2": second}, {"v1": ends[0]})
 
 
+def test_a_table_with_a_tombstone_is_not_under_way():
+    """Its end was compacted in favour of a newer version's, and its earlier message was not yet."""
+    past = Past(message(partial()))
+    past.tables.append(dataclasses.replace(past.tables[0], value=None, offset=1))
+    assert past.found().under_way == {}
+
+
 def test_reading_goes_on_at_the_first_segment_in_flight():
     found = Past(message(partial(first=1, last=2)), message(partial("v2", 2, 2))).found()
     assert (found.begin, found.mark, found.log) == (

@@ -112,6 +112,19 @@ def test_what_was_removed_before_it_was_read_is_a_hole_with_its_offsets(desk, is
     assert "calibration, partition 1: table open of p: expected its records from offset 3 on" in note
 
 
+def test_the_offset_of_the_group_goes_with_the_position():
+    """A partition on which a table has only grown is not written with the news of others."""
+    with Desk(batch=1) as desk:
+        parts = cut("open", b"o" * 30)
+        desk.run(parts[:1])
+        desk.run([parts[1], *cut("other", b"x", product="q")])
+        assert (announced(desk), desk.committed(AT)) == (["other"], 1)
+        restarted(desk, lambda: None)
+        assert notes(desk) == []
+        desk.run(parts[2:])
+        assert (announced(desk), desk.folded().consumed, skipped(desk)) == (["other", "open"], 4, 0)
+
+
 AGAIN = {"equal": (b"a" * 30, {}), "other content": (b"b" * 30, {}), "other kind": (b"a" * 30, {"kind": "phases"})}
 
 
