@@ -297,7 +297,7 @@ class States(RuleBasedStateMachine):
             repeatable=False, origin="server",
         )  # fmt: skip
         self.commands.append(one)
-        (self.tracker.hold if is_held else self.tracker.begin)(one)
+        self.tracker.begin(one, "HELD" if is_held else "NEW")
 
     @precondition(lambda self: self.commands)
     @rule(data=st.data(), is_held=st.booleans())
@@ -331,10 +331,10 @@ class States(RuleBasedStateMachine):
         )  # fmt: skip
         self.tracker.fold_unapproved(ack)
 
-    @rule(data=st.data(), after=st.sampled_from(["", "sent", "undelivered"]))
-    def the_bus_answers(self, data, after):
-        if after and (one := self.known(data)) is not None:
-            self.tracker.sent(one.id) if after == "sent" else self.tracker.undelivered(one.id, self.time, "no broker")
+    @rule(data=st.data(), is_sent=st.booleans())
+    def the_bus_answers(self, data, is_sent):
+        if (one := self.known(data, "NEW", "ACCEPTED", "COMPLETED")) is not None:
+            self.tracker.change(one.id, "SENT" if is_sent else "GIVEN_UP", ended=self.time)
 
     @rule(data=st.data(), withdraws=st.booleans(), is_sent=st.booleans())
     def decide(self, data, withdraws, is_sent):
@@ -343,10 +343,10 @@ class States(RuleBasedStateMachine):
             return
         message, appended_us = one.message, one.appended_us
         was_open = one.state == "HELD"
-        is_taken = self.tracker.close(one, self.time / 1e6) if withdraws else self.tracker.approve(message)
+        is_taken = self.tracker.change(one.id, "CLOSED" if withdraws else "NEW", None if withdraws else message)
         assert is_taken == was_open
         if is_taken and not is_sent:
-            self.tracker.wait_on(message, appended_us)
+            self.tracker.change(one.id, "HELD", message, appended_us=appended_us)
             assert one.state == "HELD"
 
     @rule(seconds=st.sampled_from([0, 3, 7, 100]))

@@ -73,19 +73,19 @@ def record(offset: int = 0) -> Record:
 def tracker_with(one: CommandMessage, state: str) -> Tracker:
     tracker = Tracker([DEVICE])
     if state in ("HELD", "CLOSED", "WITHDRAWN"):
-        tracker.hold(one)
+        tracker.begin(one, "HELD")
     else:
         tracker.begin(one)
     if state == "CLOSED":
-        tracker.close(tracker.find(one.id), 0.0)
+        tracker.change(one.id, "CLOSED")
     elif state == "WITHDRAWN":
         tracker.fold_unapproved(ack(one, "ABORTED", withdrawer="ann"))
     elif state == "GIVEN_UP":
-        tracker.undelivered(one.id, T0, "no broker")
+        tracker.change(one.id, "GIVEN_UP", ended=T0, text="no broker")
     elif state == "NOTED":
         tracker.note(ack(one, "COMPLETED"))
     elif state in WAY and state not in ("NEW", "UNDELIVERED"):
-        tracker.sent(one.id)
+        tracker.change(one.id, "SENT")
         tracker.fold_command(one, record())
     for step in WAY.get(state, ()):
         tracker.fold_ack(ack(one, step), 0.0)
@@ -272,7 +272,7 @@ def test_deadlines_and_ceilings(acks, silent_until, timed_out):
 def test_a_command_that_the_bus_has_is_never_undelivered_and_its_time_out_says_how_long_it_was_waited_for():
     one, tracker = command(), Tracker([DEVICE])
     tracker.begin(one)
-    tracker.sent(one.id)
+    tracker.change(one.id, "SENT")
     assert tracker.due(one.not_after + S + 1, 0.0, "server", has_read_all) == []
     (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server", has_read_all)
     assert made.text == "no outcome within 12.5 s; whether it took effect is not known"
@@ -320,7 +320,7 @@ def test_the_version_of_a_device_grows_with_all_that_happens_to_its_commands():
     versions = [tracker.version(DEVICE)]
     for happens in (
         lambda: tracker.begin(one),
-        lambda: tracker.undelivered(one.id, T0, "no broker"),
+        lambda: tracker.change(one.id, "GIVEN_UP", ended=T0, text="no broker"),
         lambda: tracker.fold_command(one, record()),
         lambda: tracker.fold_ack(ack(one, "ACCEPTED"), 0.0),
         lambda: tracker.fold_ack(ack(one, "NEW"), 0.0),  # late
@@ -359,7 +359,7 @@ def test_a_command_that_never_appears_on_the_log_ends_undelivered_once_it_could_
 @pytest.mark.parametrize("is_held", [False, True])
 def test_a_command_whose_record_may_be_unread_is_not_undelivered(is_held: bool) -> None:
     one, tracker, asked = command(), Tracker([DEVICE]), []
-    tracker.hold(one) if is_held else tracker.begin(one)
+    tracker.begin(one, "HELD") if is_held else tracker.begin(one)
 
     def has_read(time_us: int) -> bool:
         asked.append(time_us)
@@ -375,7 +375,7 @@ def test_a_command_whose_record_may_be_unread_is_not_undelivered(is_held: bool) 
 def test_a_record_that_was_given_up_and_is_there_after_all_is_a_command():
     one, tracker = command(), Tracker([DEVICE])
     tracker.begin(one)
-    tracker.undelivered(one.id, T0, "no broker")
+    tracker.change(one.id, "GIVEN_UP", ended=T0, text="no broker")
     assert tracker.pending(DEVICE) == []
     tracker.fold_command(one, record())
     assert [(p.status, p.ended, p.text) for p in tracker.pending(DEVICE)] == [("SENT", 0, "")]
@@ -399,7 +399,7 @@ def test_who_gave_a_command_up_and_who_never_knew_it_find_the_same_outcome():
     one = command()
     sender, reader = Tracker([DEVICE]), Tracker([DEVICE])
     sender.begin(one)
-    sender.undelivered(one.id, T0, "no broker")
+    sender.change(one.id, "GIVEN_UP", ended=T0, text="no broker")
     for tracker in (sender, reader):
         for status in ("ACCEPTED", "COMPLETED"):
             tracker.fold_ack(ack(one, status), 0.0)
@@ -504,7 +504,7 @@ def test_who_reads_the_log_anew_finds_the_same():
     sender, reader = Tracker([DEVICE]), Tracker([DEVICE])
     for one in made:
         sender.begin(one)
-        sender.sent(one.id)
+        sender.change(one.id, "SENT")
     for tracker in (sender, reader):
         for one in made:
             tracker.fold_command(one, record())

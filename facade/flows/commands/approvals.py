@@ -15,7 +15,7 @@ from facade.bus.port import Headers
 from facade.clock import as_duration
 from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.messages import AckMessage, CommandMessage, command_record, given_by, unapproved_record
-from facade.flows.commands.outcomes import WAITING, Tracked
+from facade.flows.commands.outcomes import CLOSED, HELD, NEW, SENT, WAITING, Tracked
 from facade.flows.commands.refused import FAILED, NOT_ALLOWED
 from facade.flows.commands.rules import MOST_PENDING
 from facade.icd.model import CommandDefinition
@@ -91,7 +91,7 @@ def hold(gateway: "Gateway", message: CommandMessage, command: CommandDefinition
     else:
         until = message.issued + as_duration(command.approval_within)
         held = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
-        gateway.tracker.hold(held)
+        gateway.tracker.begin(held, HELD)
         return held
     raise CommandRefused(NOT_ALLOWED, what, where)
 
@@ -129,19 +129,19 @@ def approve(gateway: "Gateway", device: str, decision: Decision, headers: Header
                 # After that time it may be UNDELIVERED, and must not begin any more.
                 not_after=min(now.not_after, waiting.not_after),
             )
-            if not tracker.approve(message):
+            if not tracker.change(message.id, NEW, message):
                 raise _not_waiting(waiting.id, where)
             under_way = gateway.send(message.id, command_record(message, headers))
         with under_way as sending:
             try:
                 sending.result()
             except NotSent as error:
-                tracker.wait_on(waiting, appended_us)
+                tracker.change(waiting.id, HELD, waiting, appended_us=appended_us)
                 what = "the approval was not sent, and the command goes on waiting for a second person"
                 raise NotSent(f"{message.command}: {what}: {error}") from error
             except OutcomeUnknown as error:
                 raise gateway.unknown(message, str(error)) from error
-            tracker.sent(message.id)
+            tracker.change(message.id, SENT)
     _log.info("command approved id=%s device=%s", message.id, device)
     return message.id
 
@@ -159,8 +159,7 @@ def withdraw(gateway: "Gateway", device: str, decision: Decision, headers: Heade
     operator, clock = decision.operator, gateway.clock
     with gateway.call(device, "WithdrawCommand", decision.id, client, operator) as where:
         with gateway.checking:
-            tracked = _decided(gateway, device, decision, "WithdrawCommand", where)
-            waiting, appended_us = tracked.message, tracked.appended_us
+            waiting = _decided(gateway, device, decision, "WithdrawCommand", where).message
             # Each person may do one of the two: approve a command or withdraw it.
             if is_second_person(waiting, operator):
                 expected = f"expected the person who gave it, {_giver(waiting)}"
@@ -178,7 +177,7 @@ def withdraw(gateway: "Gateway", device: str, decision: Decision, headers: Heade
                 withdrawer_client=client[:200],
             )
             began = clock.monotonic()
-            is_first = gateway.tracker.close(tracked, began)
+            is_first = gateway.tracker.change(waiting.id, CLOSED)
             under_way = gateway.send(waiting.id, unapproved_record(ack, headers))
         with under_way as sending:
             try:
@@ -188,7 +187,7 @@ def withdraw(gateway: "Gateway", device: str, decision: Decision, headers: Heade
                     raise OutcomeUnknown("another device server may have had it approved meanwhile")
             except (NotSent, OutcomeUnknown) as error:
                 if is_first and isinstance(error, NotSent):  # otherwise it says nothing about the first time
-                    gateway.tracker.wait_on(waiting, appended_us)
+                    gateway.tracker.change(waiting.id, HELD)
                     raise NotSent(f"{waiting.command} was not withdrawn, and goes on waiting: {error}") from error
                 remedy = f"ask GetCommand({waiting.id!r}), or withdraw it again"
                 what = f"outcome of the withdrawal unknown: {error}; {remedy}"

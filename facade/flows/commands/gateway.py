@@ -22,7 +22,7 @@ from facade.flows.commands.approvals import Name, hold, require_name
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import INTERVAL, Lease
 from facade.flows.commands.messages import CommandMessage, command_id, command_record, held_record
-from facade.flows.commands.outcomes import NEW, UNDELIVERED, WAITING, Tracked, digest
+from facade.flows.commands.outcomes import GIVEN_UP, NEW, SENT, UNDELIVERED, WAITING, Tracked, digest
 from facade.flows.commands.refused import FAILED, NOT_ALLOWED, Refusals
 from facade.flows.commands.rules import MOST_PENDING, REPORTED, contradiction, why_not_allowed
 from facade.flows.commands.shown import Shown
@@ -178,11 +178,11 @@ class Gateway:
             if again or isinstance(error, OutcomeUnknown):  # a second time says nothing about the first one
                 _log.warning("command unconfirmed %s: %s", tags, error)
                 raise self.unknown(message, str(error), waits=waits) from error
-            self.tracker.undelivered(message.id, self.clock.now_us(), str(error))
+            self.tracker.change(message.id, GIVEN_UP, ended=self.clock.now_us(), text=str(error))
             end = "does not wait for a second person" if waits else "will not be executed"
             raise NotSent(f"{message.command} was not sent, and {end}: {error}") from error
         if not waits:
-            self.tracker.sent(message.id)
+            self.tracker.change(message.id, SENT)
         _log.info("command %s %s", "held" if waits else "sent", tags)
 
     @contextmanager

@@ -124,8 +124,9 @@ class Tracked:
     @classmethod
     def of(cls, message: CommandMessage, state: str) -> "Tracked":
         """Return a command without acknowledgements."""
-        kept = message if state == HELD else without_argument(message)
-        return cls(message=kept, digest=digest(message.argument), state=state, deadline=message.deadline)
+        return cls(
+            message=kept(message, state), digest=digest(message.argument), state=state, deadline=message.deadline
+        )
 
     @property
     def id(self) -> str:
@@ -197,9 +198,9 @@ def command_of(id: str, device: str, name: str) -> CommandMessage:
     )
 
 
-def without_argument(message: CommandMessage) -> CommandMessage:
-    """Return a command without its argument, which may be long."""
-    return message if message.argument is None else msgspec.structs.replace(message, argument=None)
+def kept(message: CommandMessage, state: str) -> CommandMessage:
+    """Return what is kept of a command in a state: its argument, which may be long, only while it waits."""
+    return message if state == HELD else msgspec.structs.replace(message, argument=None)
 
 
 def digest(argument: Mapping[str, Any] | None) -> bytes:

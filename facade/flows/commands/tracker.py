@@ -19,7 +19,6 @@ from facade.flows.commands.outcomes import (
     COMPLETED,
     ENDED,
     FINAL,
-    GIVEN_UP,
     HELD,
     IN_PROGRESS,
     NEW,
@@ -33,7 +32,7 @@ from facade.flows.commands.outcomes import (
     WITHDRAWN,
     Tracked,
     command_of,
-    without_argument,
+    kept,
 )
 from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
@@ -88,56 +87,40 @@ class Tracker:
         self.unknown = dict.fromkeys(self._devices, 0)
         """Acknowledgements of unknown commands, by device."""
 
-    def begin(self, command: CommandMessage) -> None:
-        """Remember a command before it is written."""
+    def begin(self, command: CommandMessage, state: str = NEW) -> None:
+        """Remember a command before it is written; `state` HELD: it waits for a second person."""
         with self._lock:
-            self._add(command, NEW)
+            self._add(command, state)
 
-    def hold(self, command: CommandMessage) -> None:
-        """Remember a command that waits for a second person."""
-        with self._lock:
-            self._add(command, HELD)
+    def change(
+        self,
+        id: str,
+        state: str,
+        message: CommandMessage | None = None,
+        *,
+        appended_us: Time = NEVER,
+        ended: Time = NEVER,
+        text: str = "",
+    ) -> bool:
+        """Change the state of a command if the table allows it; return whether it did.
 
-    def approve(self, command: CommandMessage) -> bool:
-        """Remember an approved command before it is written; return False if it takes no approval any more."""
-        with self._lock:
-            tracked = self._by_id[command.id]
-            if tracked.state != HELD:
-                return False
-            self._renew(tracked, without_argument(command), NEW, NEVER)
-            return True
-
-    def close(self, waiting: Tracked, monotonic: float) -> bool:
-        """Bar the approval of a command that is about to be withdrawn; return False if it was barred before."""
-        with self._lock:
-            waiting.closed_at = monotonic
-            if waiting.state != HELD:
-                return False
-            self._move(waiting, CLOSED)
-            return True
-
-    def wait_on(self, command: CommandMessage, appended_us: Time) -> None:
-        """Note that the bus does surely not have the approval or the withdrawal of a command: it waits as before."""
-        with self._lock:
-            tracked = self._by_id[command.id]
-            tracked.closed_at = float("-inf")
-            if HELD in TRANSITIONS[tracked.state]:
-                self._renew(tracked, command, HELD, appended_us)
-
-    def sent(self, id: str) -> None:
-        """Note that a command is on the bus."""
+        Parameters
+        ----------
+        message
+            The command with the times that hold in the new state: an approval has times of its own. None: as before.
+        """
         with self._lock:
             tracked = self._by_id[id]
-            if tracked.state == NEW:
-                self._move(tracked, SENT)
-
-    def undelivered(self, id: str, now_us: Time, why: str) -> None:
-        """Give up a command that is surely not on the bus, and never will be."""
-        with self._lock:
-            tracked = self._by_id[id]
-            if GIVEN_UP in TRANSITIONS[tracked.state]:
-                tracked.ended, tracked.text = now_us, why
-                self._move(tracked, GIVEN_UP)
+            if state not in TRANSITIONS[tracked.state]:
+                return False
+            if message is not None:
+                tracked.message, tracked.deadline = kept(message, state), message.deadline
+                tracked.appended_us = appended_us
+                device = self._devices[tracked.device]
+                device.newest = max(device.newest, message.issued)
+            tracked.ended, tracked.text = ended, text or tracked.text
+            self._move(tracked, state)
+            return True
 
     def fold_command(self, command: CommandMessage, record: Record) -> Outcome:
         """Process a command from the log; see `facade.runtime.flow.Flow.fold`."""
@@ -147,9 +130,8 @@ class Tracker:
             tracked = self._by_id.get(command.id) or self._add(command, NEW)
             if tracked.place:
                 return Suppressed("repeated")
-            if SENT in TRANSITIONS[tracked.state]:
-                # The log is right. If UNDELIVERED is on the log, it holds: no controller begins the command so late.
-                self._renew(tracked, without_argument(command), SENT, NEVER)
+            # The log is right. If UNDELIVERED is on the log, it holds: no controller begins the command so late.
+            self.change(command.id, SENT, command)
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
             for _, ack in self._orphans.pop(command.id, ()):
@@ -318,13 +300,6 @@ class Tracker:
         device.newest = max(device.newest, command.issued)
         device.version += 1
         return tracked
-
-    def _renew(self, tracked: Tracked, message: CommandMessage, state: str, appended_us: Time) -> None:
-        """Move a command to a state to which another message belongs: an approval has times of its own."""
-        tracked.message, tracked.deadline, tracked.appended_us = message, message.deadline, appended_us
-        device = self._devices[tracked.device]
-        device.newest = max(device.newest, message.issued)
-        self._move(tracked, state)
 
     def _apply(self, tracked: Tracked, ack: AckMessage) -> None:
         by_facade = ack.status in BY_FACADE or bool(ack.withdrawer)
