@@ -101,7 +101,7 @@ class RunningAccount:
 
     def settle(self, outcome: Outcome, at_us: Time = NEVER, *, count: int = 1) -> None:
         """Count the outcome of one record, or of `count` records in one; `at_us`: time of the outcome."""
-        assert count >= 1, f"an outcome is of one record or more, not of {count}: {outcome}"
+        assert count >= 0, f"an outcome of {count} records would take others back: {outcome}"
         if isinstance(outcome, Used):
             self.used += count
             return

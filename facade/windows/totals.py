@@ -79,14 +79,16 @@ class Totals:
 
     def _add(self, rows: Frame) -> None:
         at, in_time = rows.group, ~rows.late
-        assert np.all(at[1:] > at[:-1]), "each group must have one row: numpy adds only one of several"
         # A new scan restarts the sequence, if its time is newer: a single wrong scan number must not end the counting.
         for row in np.flatnonzero((rows.epoch != self.epoch[at]) & (rows.time_max > self.newest_us[at])).tolist():
             self.epoch[at[row]] = rows.epoch[row]
             self._restart(int(at[row]), SeenNumbers())
         count = np.where(in_time, rows.count, 0)
+        before = self.count.sum() + self.late.sum()
         self.count[at] += count
         self.late[at] += rows.count - count
+        # Of several rows of a group, numpy would add only one.
+        assert self.count.sum() + self.late.sum() == before + rows.count.sum(), "records are in no total"
         for name, one in rows.fields.items():
             if one.sum is not None:
                 self._add_sum(name, at, one.sum)

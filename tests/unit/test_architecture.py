@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 PACKAGES = ROOT / "docs" / "reference" / "packages.md"
-WAYS = {"notification", "command"}
+WAYS = {"notification", "command", "alert", "table"}
 
 
 def section(title: str) -> str:
