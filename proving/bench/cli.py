@@ -52,7 +52,7 @@ MEASUREMENTS = {
     "live": "proving.bench.latency:live",
 }
 """Where each measurement is; loaded only when it is made."""
-SINCE = {"sweep": "d116a918"}
+SINCE = {"sweep": "d116a918", "latency": "4530b4fc"}
 """Commit since which a measurement is made otherwise, so that figures of earlier commits are not its own."""
 
 DEFAULT_REPORT = Path(".run/bench-report.json")

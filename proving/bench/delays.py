@@ -186,7 +186,7 @@ def low_rate(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 for one, spread in found.items()
             ),
             f"the client got {heard.listened.errors} errors ({heard.listened.last_error}) and {heard.listened.invalid}"
-            " invalid values",
+            f" invalid values; the sender of heaps slipped by {heard.sent.slipped:.2f} s",
             in_words(heard.cores),
         ),
     )
