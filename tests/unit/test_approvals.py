@@ -2,16 +2,20 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
 
 from facade.bus.port import Record
+from facade.clock import Time
 from facade.config import Settings
 from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
 from facade.flows.commands.approvals import Decision, approve, is_second_person, read_decision, withdraw
 from facade.flows.commands.audit import command_entry, held_entry
-from facade.flows.commands.messages import HELD_COMMANDS
+from facade.flows.commands.gateway import Gateway
+from facade.flows.commands.messages import HELD_COMMANDS, AckMessage
 from facade.flows.commands.rules import MOST_PENDING
 from facade.flows.commands.view import as_dict
 from facade.runtime.event_loop import Timing
@@ -189,6 +193,41 @@ def test_who_gave_a_command_withdraws_it_and_it_is_not_executed(site: Site) -> N
     assert entry is not None
     assert entry[1:] == (f"{NAME} withdrawn", SUBARRAY, ANN, "ann", id, "approval")
     assert site.acks() == [], "which controllers may write as well"
+
+
+def test_a_repeated_call_beside_the_reading_of_a_withdrawal_puts_nothing_on_commands(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event loop reads the withdrawal between two looks of the caller's thread at the command."""
+    id = site.configure()  # neither this record nor the withdrawal was read yet
+    withdraw(site.now.gateway, SUBARRAY, Decision(id=id, operator="ann"), client=ANN)
+    look = Gateway._repeated
+
+    def look_and_read(*call: Any) -> str | None:
+        found = look(*call)
+        site.now.cycle()
+        return found
+
+    monkeypatch.setattr(Gateway, "_repeated", look_and_read)
+    assert site.configure() == id
+    site.now.cycle()
+    assert (site.status(id), site.commands()) == ("ABORTED", [])
+
+
+@pytest.mark.parametrize(
+    ("status", "withdrawer"), [("IN_PROGRESS", "ann"), ("COMPLETED", "ann"), ("ABORTED", ""), ("UNDELIVERED", "ann")]
+)
+def test_what_no_device_server_writes_ends_no_command_that_waits(site: Site, status: str, withdrawer: str) -> None:
+    id = site.ask()
+    (held,) = site.broker.read(HELD_COMMANDS)
+    outcome = AckMessage(
+        id=id, device=SUBARRAY, command=NAME, status=status, time=Time(1), origin="other", withdrawer=withdrawer
+    )
+    site.broker.append(replace(held, value=msgspec.json.encode(outcome)))
+    site.wait(1)
+    assert site.status(id) == "HELD"
+    letters = [dict(record.headers)["dl.reason"] for record in site.broker.read("dead-letters")]
+    assert letters == [b"status"]
 
 
 @pytest.mark.parametrize("error", [NotSent("no broker"), OutcomeUnknown("no answer")])

@@ -1,8 +1,10 @@
 """Commands and their one outcome: the table, the order on the log, time-outs, bounds, restarts."""
 
 import itertools
+from collections.abc import Sequence
 from typing import get_args
 
+import msgspec
 import pytest
 
 from facade.bus.port import Record
@@ -70,8 +72,8 @@ def record(offset: int = 0) -> Record:
     return Record(topic="commands", key=None, value=b"", partition=1, offset=offset, timestamp_us=T0)
 
 
-def tracker_with(one: CommandMessage, state: str) -> Tracker:
-    tracker = Tracker([DEVICE])
+def tracker_with(one: CommandMessage, state: str, devices: Sequence[str] = (DEVICE,)) -> Tracker:
+    tracker = Tracker(devices)
     if state in ("HELD", "CLOSED", "WITHDRAWN"):
         tracker.begin(one, "HELD")
     else:
@@ -480,6 +482,23 @@ def test_a_repeated_record_is_left_out_and_other_devices_are_not_ours():
     assert tracker.fold_command(stranger, record(2)) == Suppressed("other-device")
     assert tracker.fold_ack(ack(stranger, "COMPLETED"), 0.0) == Suppressed("other-device")
     assert len(tracker.pending(DEVICE)) == 1
+
+
+@pytest.mark.parametrize("state", ["HELD", "WITHDRAWN", "GIVEN_UP", "NEW", "SENT"])
+@pytest.mark.parametrize(
+    "other", [{"device": "mid-sdp/subarray/02"}, {"command": "Scan"}, {"transaction_id": "txn-of-another"}], ids=str
+)
+def test_a_record_with_the_id_of_another_command_is_refused_and_changes_nothing(state, other):
+    one = command()
+    tracker = tracker_with(one, state, devices=[DEVICE, "mid-sdp/subarray/02"])
+    for fold in (tracker.fold_command, tracker.fold_held):
+        refused = fold(msgspec.structs.replace(one, **other), record(7))
+        (name,) = other
+        what = f"{one.id}: expected {getattr(one, name)}, got {other[name]}"
+        assert str(refused) == f"id: $.{name}: {what}"
+    assert tracker.find(one.id).state == state
+    assert tracker.find(one.id).message.device == DEVICE
+    assert tracker.pending("mid-sdp/subarray/02") == []
 
 
 def test_memory_is_bounded_and_what_was_forgotten_is_forgotten_whole():

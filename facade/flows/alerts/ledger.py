@@ -168,7 +168,6 @@ class AlarmLedger:
         if anew or (alert.state == ACTIVE and alert.raised_at != alarm.source_raised_at):
             alarm.source_raised_at = alert.raised_at
             alarm.raised_at = alert.raised_at if believed else at_us
-        assert alarm.occurrence <= alarm.through, f"{alarm.key}: occurrence {alarm.occurrence} of no alert"
         self._touch(alarm, at_us)
         return None
 

@@ -139,9 +139,14 @@ def flows(
             return tracker.fold_ack(message, clock.monotonic()) if outcome is USED else outcome
 
     def held(message: CommandMessage | AckMessage, record: Record) -> Outcome:
-        if isinstance(message, AckMessage):
-            return tracker.fold_unapproved(message)
-        return tracker.fold_held(message, record)
+        if wrong := wrong_key(record.key, message.device, "$.device"):
+            return wrong
+        if isinstance(message, CommandMessage):
+            return tracker.fold_held(message, record)
+        if message.status != ("ABORTED" if message.withdrawer else "UNDELIVERED"):
+            what = f"expected ABORTED by a withdrawer, or UNDELIVERED, got {message.status} by {message.withdrawer!r}"
+            return RecordRejected("status", "$.status", what)
+        return tracker.fold_unapproved(message)
 
     return [
         _LogFlow(COMMANDS, decode_command, command),

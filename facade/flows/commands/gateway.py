@@ -151,11 +151,13 @@ class Gateway:
                 self.require_readiness(name, where)
                 self.require_mode(device, name, where)
                 before = self.tracker.of_transaction(device, name, transaction_id)
+                # Asked once: a command that is withdrawn at this moment no longer waits, and must not go to `commands`.
+                waits = where in self.approvals if before is None else before.state in WAITING
                 if before is None:
                     self.require_allowed(device, command, document, where)
                     message = self.message(device, command, document, transaction_id)
                     message = msgspec.structs.replace(message, client=client[:200], operator=operator)
-                    if waits := where in self.approvals:
+                    if waits:
                         message = hold(self, message, command, where)
                     else:
                         self.tracker.begin(message)
@@ -164,7 +166,6 @@ class Gateway:
                 else:
                     # A repeated call changes neither the issuer nor the approver.
                     message = msgspec.structs.replace(before.message, argument=document)
-                    waits = before.state in WAITING
                 under_way = self.send(message.id, (held_record if waits else command_record)(message, headers))
             with under_way as sending:
                 self._confirm(message, sending, waits=waits, again=before is not None)

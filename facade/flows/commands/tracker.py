@@ -118,15 +118,15 @@ class Tracker:
                 tracked.appended_us = appended_us
                 device = self._devices[tracked.device]
                 device.newest = max(device.newest, message.issued)
-            tracked.ended, tracked.text = ended, text or tracked.text
             self._move(tracked, state)
+            tracked.ended, tracked.text = ended, text or tracked.text  # afterwards: a view may look at any time
             return True
 
     def fold_command(self, command: CommandMessage, record: Record) -> Outcome:
         """Process a command from the log; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
-            if command.device not in self._devices:
-                return Suppressed("other-device")
+            if (why := self._refused(command)) is not None:
+                return why
             tracked = self._by_id.get(command.id) or self._add(command, NEW)
             if tracked.place:
                 return Suppressed("repeated")
@@ -141,8 +141,8 @@ class Tracker:
     def fold_held(self, command: CommandMessage, record: Record) -> Outcome:
         """Process a command that waits for a second person; see `facade.runtime.flow.Flow.fold`."""
         with self._lock:
-            if command.device not in self._devices:
-                return Suppressed("other-device")
+            if (why := self._refused(command)) is not None:
+                return why
             finished = self._devices[command.device].finished
             # A command that was approved long ago is not remembered.
             is_old = len(finished) >= self._keep and command.issued <= finished[0].ended
@@ -153,6 +153,17 @@ class Tracker:
                 return Suppressed("repeated")
             self._add(command, HELD).appended_us = record.timestamp_us
             return USED
+
+    def _refused(self, command: CommandMessage) -> Unused | None:
+        """Return the reason why the record of a command is refused: its id belongs to another one."""
+        if command.device not in self._devices:
+            return Suppressed("other-device")
+        known = self._by_id.get(command.id)
+        for name in ("device", "command", "transaction_id"):
+            expected, got = known and getattr(known.message, name), getattr(command, name)
+            if expected and got != expected:
+                return RecordRejected("id", f"$.{name}", f"{command.id}: expected {expected}, got {got}")
+        return None
 
     def fold_unapproved(self, ack: AckMessage) -> Outcome:
         """Process the outcome of a command that waited for a second person and was not approved."""
