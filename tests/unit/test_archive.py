@@ -4,7 +4,8 @@ import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple, cast
 
 import fsspec
 import msgspec
@@ -19,6 +20,7 @@ from facade.clock import ManualClock
 from facade.errors import ConfigError
 from facade.flows.archive import stores
 from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name, verify
+from facade.flows.archive.reports import ArchiveFigures, ArchiveReporter
 from facade.flows.archive.stores import FolderStore, open_store
 from facade.flows.archive.worker import ArchiveLimits, parse_shard
 from tests.support.archives import HOUR, ICD, START, TOPIC, Writer, archive, faults, kept, record, worker
@@ -166,7 +168,7 @@ def test_a_file_whose_end_was_not_seen_counts_once(tmp_path: Path) -> None:
 
 
 def test_while_a_store_hangs_the_worker_turns_and_takes_no_more_than_its_limits(tmp_path: Path) -> None:
-    answers, asked = threading.Event(), list[str]()
+    answers, asked, told = threading.Event(), list[str](), list[ArchiveFigures]()
 
     class HangingFolder(FolderStore):
         def write(self, name: str, content: bytes) -> None:
@@ -174,9 +176,15 @@ def test_while_a_store_hangs_the_worker_turns_and_takes_no_more_than_its_limits(
             answers.wait()
             super().write(name, content)
 
+        def space(self) -> tuple[int, int] | None:
+            if asked:
+                answers.wait()
+            return super().space()
+
     log, store, clock = MemoryLog({TOPIC: 1}), HangingFolder(tmp_path), ManualClock()
     with ThreadPoolExecutor(1) as thread:
-        running = worker(log, store, clock=clock, limits=ArchiveLimits(file=130), writer=thread)
+        reporter = cast("ArchiveReporter", SimpleNamespace(tell=told.append))
+        running = worker(log, store, clock=clock, limits=ArchiveLimits(file=130), writer=thread, reporter=reporter)
         running.step()
         for number in range(30):
             log.append(record(value=b"%d" % number))
@@ -188,6 +196,10 @@ def test_while_a_store_hangs_the_worker_turns_and_takes_no_more_than_its_limits(
         clock.sleep(60)
         running.step()
         assert running._failing == "the store has not answered for 60 s"
+        clock.sleep(10)
+        running.step()
+        assert told[-1].failing == running._failing
+        assert told[-1].space is not None, "as it was before"
         answers.set()
         while running.accounts[TOPIC].consumed < 24:
             running.step()

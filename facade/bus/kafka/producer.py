@@ -490,6 +490,8 @@ class KafkaStreamWriter:
 
     def copy(self, columns: PartitionColumns) -> None:
         """Queue records with their partition and timestamps; waits while the queue is full."""
+        sizes = {len(one) for one in (columns.keys, columns.values, columns.timestamps, columns.headers)}
+        assert len(sizes) == 1, f"{columns.topic}: columns of {sizes} records, of which the shortest would end all"
         name, partition, count, nothing = self._connection.topic(columns.topic), columns.partition, 0, repeat(None)
         headers = ([*one] if one else None for one in columns.headers) if any(columns.headers) else nothing
         keys, values, times = iter(columns.keys), iter(columns.values), iter(columns.timestamps)

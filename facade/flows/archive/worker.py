@@ -187,6 +187,9 @@ class ArchiveWorker:
         """The first file of the queue as it is written: its entry and its size [bytes]."""
         self._writing_since = float("-inf")
         """[monotonic s]"""
+        self._space: tuple[int, int] | None = None
+        self._asked_space: Future[tuple[int, int] | None] | None = None
+        """Asked in the thread of files, as a mount that hangs does not answer this either."""
         self._shard = shard
         self._keep = keep or {}
         self._expired: Iterator[str] = iter(())
@@ -216,10 +219,10 @@ class ArchiveWorker:
             self._clock.sleep(self._limits.retry)
 
     def finish(self) -> None:
-        """Write all records in memory, and leave."""
+        """Write all records in memory, and leave; a store that hangs is not waited for longer than else."""
         self._close(*self._open)
         try:
-            self._write_due(None)
+            self._write_due(_SLOW, all_of_them=True)
         except OSError as error:
             _log.warning("archive not finished files=%d reason=%s", len(self._due), error)
         if self._reader is not None:
@@ -334,16 +337,16 @@ class ArchiveWorker:
     def _close(self, *places: TopicPartition) -> None:
         self._due.extend(self._open.pop(place) for place in places)
 
-    def _write_due(self, patience: float | None) -> bool:
+    def _write_due(self, patience: float, *, all_of_them: bool = False) -> bool:
         """Let the files of the queue be written; return whether records may be read meanwhile.
 
-        If not, each of them is waited for, at most `patience` [s]; None: without limit.
+        If not, or for all of them, each is waited for, at most `patience` [s].
         """
         while self._due:
             if self._writing is None:
                 self._writing = self._writer.submit(self._write, self._due[0])
                 self._writing_since = self._clock.monotonic()
-            is_full = patience is None or self._is_full()
+            is_full = all_of_them or self._is_full()
             if not wait_for([self._writing], patience if is_full else 0.0).done:
                 if self._clock.monotonic() - self._writing_since >= _SLOW:
                     raise OSError(f"the store has not answered for {_SLOW:g} s")
@@ -413,6 +416,7 @@ class ArchiveWorker:
         if self._reporter is None or self._clock.monotonic() < self._report_at:
             return
         self._report_at = self._clock.monotonic() + REPORT_EACH
+        self._ask_space()
         now, oldest = self._clock.now_us(), self._oldest_us()
         self._reporter.tell(
             ArchiveFigures(
@@ -422,9 +426,15 @@ class ArchiveWorker:
                 errors=self._errors,
                 last_error=self._last_error,
                 failing=self._failing,
-                space=self._store.space(),
+                space=self._space,
             )
         )
+
+    def _ask_space(self) -> None:
+        if self._asked_space is None:
+            self._asked_space = self._writer.submit(self._store.space)
+        if wait_for([self._asked_space], self._limits.wait).done:
+            self._space, self._asked_space = self._asked_space.result(), None
 
     def _note(self, error: Exception) -> None:
         self._errors += 1
