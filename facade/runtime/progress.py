@@ -10,6 +10,7 @@ from facade.bus.signatures import SIGNATURE
 from facade.clock import NEVER, Clock, Time
 from facade.codec.decode import UNREADABLE
 from facade.codec.plausible import KEY, TIME_UNIT
+from facade.errors import BusError
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.printable import excerpt
 from facade.runtime import snapshots
@@ -205,6 +206,8 @@ class Progress:
     def _fold(self, record: Record, *, count: bool) -> Outcome:
         try:
             return self.flow.fold(record, count=count)
+        except BusError:
+            raise  # the flow has asked the bus, in vain: the loop reads the record again
         except Exception as error:
             # A bug with one record must not lose the other records of its batch.
             _log.exception("record failed topic=%s offset=%d", record.topic, record.offset)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from facade.bus.port import Record
+from facade.errors import BusError
 from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, action_records
 from tests.support.alerting import Bench
 
@@ -74,6 +75,30 @@ def test_an_action_that_another_device_server_has_given_counts(bench, server):
     server.cycle()
     assert shown(server) == ("OOSRV", 1, ["theirs"])
     assert shown(bench.server())[0] == "OOSRV"
+
+
+@pytest.mark.parametrize(("failures", "counts"), [(1, True), (9, True), (20, False)])
+def test_an_action_is_read_again_while_the_bus_does_not_say_who_has_given_it(
+    bench, server, monkeypatch, failures, counts
+):
+    """If the proofs cannot be read for good, alerts go on without it."""
+    read, left = server.bus.read_all, [BusError("no broker answers")] * failures
+
+    def answer(topic: str):
+        if left and topic == ACTIONS:
+            raise left.pop()
+        return read(topic)
+
+    monkeypatch.setattr(server.bus, "read_all", answer)
+    bench.action("REMOVE_FROM_SERVICE", id="theirs")
+    bench.alert()
+    for _ in range(30):
+        try:
+            server.cycle(1, seconds=1.0)
+        except BusError:  # as `EventLoop.run` does
+            server.reader = server.service.event_loop._open()
+    assert shown(server) == (("OOSRV", 1, ["theirs"]) if counts else ("UNACK", 0, []))
+    assert server.flow.alerts == 2
 
 
 def test_forged_actions_make_a_server_look_for_proofs_once_a_second(bench, server, monkeypatch):

@@ -8,13 +8,13 @@ of alerts may write there, so a record there proves nothing. The device server t
 repeated one is known by its id, and by its age after longer than ids are remembered.
 
 A server knows the actions that it has given itself. It looks for others on the topic when it first meets one: after a
-start, and when another server was there before. That look finds every action appended before. Forged
-actions make a server look once a second at most, and for a tenth of its time.
+start, and when another server was there before. That look finds every action appended before. While the bus does not
+answer, nothing is decided: the record is read again. Forged actions make a server look once a second at most, and for a
+tenth of its time.
 """
 
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from hashlib import blake2b
 
 from facade.bus.port import Record
@@ -28,6 +28,8 @@ _SOONER, _LATER = MINUTE, 10 * MINUTE
 """Longest times by which an action may stand on ``alerts`` before and after its proof, by the clocks of the brokers."""
 _LOOK_EACH, _PER_LOOK = 1.0, 9.0
 """Shortest time after a look that finds nothing until the next one [s], and as a multiple of its duration."""
+_MOST_TRIES = 10
+"""Looks in sequence that the bus does not answer; then the action is refused, as the topic may be missing."""
 
 
 class GivenActions:
@@ -46,6 +48,8 @@ class GivenActions:
         self._lock = threading.Lock()
         self._looks_from = float("-inf")
         """When the next look may be [monotonic s]."""
+        self._tries = 0
+        """Looks that the bus has not answered since the last answer."""
 
     def add(self, *records: Record) -> None:
         """Note actions that are on the topic; from any thread."""
@@ -54,11 +58,16 @@ class GivenActions:
                 self._known.setdefault(_digest(record), record.timestamp_us)
 
     def prove(self, record: Record) -> bool:
-        """Return whether a device server has given an action that is on ``alerts``."""
+        """Return whether a device server has given an action that is on ``alerts``.
+
+        Raises
+        ------
+        BusError
+            The bus does not say; the record must be read again.
+        """
         digest, began = _digest(record), self._clock.monotonic()
         if digest not in self._known and began >= self._looks_from:
-            with suppress(BusError):
-                self.add(*self._read())
+            self._look()
             if digest not in self._known:
                 now = self._clock.monotonic()
                 self._looks_from = now + max(_LOOK_EACH, _PER_LOOK * (now - began))
@@ -66,6 +75,17 @@ class GivenActions:
             return False
         self._known[digest] = given_us or record.timestamp_us
         return -_SOONER <= record.timestamp_us - self._known[digest] <= _LATER
+
+    def _look(self) -> None:
+        try:
+            found = self._read()
+        except BusError:
+            self._tries += 1
+            if self._tries < _MOST_TRIES:
+                raise
+        else:
+            self._tries = 0
+            self.add(*found)
 
 
 def _digest(record: Record) -> bytes:
