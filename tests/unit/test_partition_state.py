@@ -152,14 +152,15 @@ def test_a_dead_letter_is_the_record_unless_no_topic_takes_it(fits):
 
 
 def test_what_was_counted_before_a_restart_is_not_counted_again():
-    partition = state(4, "", message(partial(first=2, last=2)))
+    table = partial(first=2, last=2)
+    partition = state(4, "", message(table))
     assert partition.position == 2
     partition.position = 4
     partition.decide(record(3), WRONG)
-    assert written(partition) == []
+    assert written(partition, table) == []
     partition.position = 5
     partition.decide(record(4), WRONG)
-    assert written(partition) == [("letter", 4), ("entry", 4, 5, 2, 1), ("position", 5)]
+    assert written(partition, table) == [("letter", 4), ("entry", 4, 5, 2, 1), ("position", 5)]
 
 
 def test_the_end_of_a_table_counts_its_segments():
@@ -168,12 +169,12 @@ def test_the_end_of_a_table_counts_its_segments():
     partition.end(table, 66, None, {"n": 1})
     records = due(partition, other)
     assert said(records) == [
-        (COMPLETE, "v1", 3, 3), ("gone", "p!v1"), (ASSEMBLING, "v2", 1, None), ("entry", 0, 4, -1, 3), ("position", 4)
+        (COMPLETE, "v1", 3, 3), ("gone", "p!3!v1"), (ASSEMBLING, "v2", 1, None), ("entry", 0, 4, -1, 3), ("position", 4)
     ]  # fmt: skip
     assert (decode_table(records[0].value).time, decode_table(records[0].value).summary) == (66, {"n": 1})
     partition.written()
     partition.end(other, 66, None, None)
-    assert written(partition) == [(COMPLETE, "v2", 1, 2), ("gone", "p!v2"), ("entry", 4, 4, 2, 1)]
+    assert written(partition) == [(COMPLETE, "v2", 1, 2), ("gone", "p!3!v2"), ("entry", 4, 4, 2, 1)]
 
 
 def test_a_table_by_reference_says_where_it_is():
@@ -190,7 +191,7 @@ def test_a_table_that_is_given_up_has_one_dead_letter_for_all_its_records():
     added = {name: raw.decode() for name, raw in letter.headers}
     where = "table v1 of p, 3 of 2 segments and 5 of 10 bytes, from offset 1 to 3: too large"
     assert (added["dl.detail"], added["dl.offset"]) == (where, "3")
-    assert said(records) == [(FAILED, "v1", 3, 3), ("gone", "p!v1"), ("entry", 0, 6, -1, 3), ("position", 6)]
+    assert said(records) == [(FAILED, "v1", 3, 3), ("gone", "p!3!v1"), ("entry", 0, 6, -1, 3), ("position", 6)]
     end, entry = decode_table(records[0].value), entry_of(records)
     assert (end.reason, end.url) == ("size: too large", "file:///a?***")
     assert entry["time"] == 77
@@ -322,7 +323,7 @@ def test_a_lost_table_is_reported_and_its_segments_are_skipped(log, skipped):
     what = "expected its records from offset 1 on, got none any more"
     assert partition.lose(known, 77) == RecordRejected("lost", "$", what)
     end, gone, entry = due(partition)
-    assert said([end, gone]) == [(FAILED, "v1", 2, None), ("gone", "p!v1")]
+    assert said([end, gone]) == [(FAILED, "v1", 2, None), ("gone", "p!3!v1")]
     assert decode_table(end.value).log == "log"
     account = json.loads(entry.value)
     assert (account.get("skipped", 0), account.get("corrected", 0)) == (skipped, 1 if skipped else 0)
@@ -426,14 +427,46 @@ def test_what_an_older_release_left_is_read_on():
     """Its position was the first segment in flight, and the message about this table said how far it had read."""
     older = changed(message(partial(first=3), 0), last_offset=4)
     found = Past(older).found()
-    assert (found.begin, found.mark.next, found.note) == (
-        3, 5, "calibration, partition 3: the group says 3; the worker goes on from its own position 5"
-    )  # fmt: skip
+    assert (found.begin, found.mark.next, found.note) == (3, 5, "")
     partition = PartitionState(3, 7, found, by="tables-0")
-    (*_, position) = due(partition, partial(first=3, last=4))
+    (*_, position) = due(partition, partial(first=3, last=4), is_due=True)
     assert partition.has_happened(found) is False
     assert partition.tried.next == 5
     assert said([position]) == [("position", 5)]
+
+
+def test_the_key_of_an_older_release_is_replaced():
+    """It has no partition; the message of an ended table, or of a lost one, needs only a tombstone."""
+    older, ended, lost = (message(partial(name, first, first)) for name, first in (("v1", 2), ("v2", 2), ("v3", 0)))
+    past = Past(older, ended, lost, changed(ended, state=FAILED, last_offset=2), begin=1)
+    for at in range(3):
+        past.tables[at] = dataclasses.replace(past.tables[at], key=f"p!v{at + 1}".encode())
+    found = past.found()
+    partition = PartitionState(3, 7, found, by="tables-0")
+    records = due(partition)
+    assert said(records)[:-1] == [("gone", "p!v1"), (ASSEMBLING, "v1", 1, None), ("gone", "p!v2"), ("gone", "p!v3")]
+    assert (records[1].key, decode_table(records[1].value)) == (b"p!3!v1", older)
+    past.tables += [dataclasses.replace(one, offset=4 + at) for at, one in enumerate(records[:-1])]
+    assert past.found().renamed == []
+    assert list(past.found().under_way) == ["v1"]
+
+
+def test_whether_only_a_key_was_replaced_does_not_show():
+    past = Past(message(partial(first=2, last=2)))
+    past.tables[0] = dataclasses.replace(past.tables[0], key=b"p!v1")
+    partition = PartitionState(3, 7, past.found(), by="tables-0")
+    due(partition)
+    assert partition.has_happened(past.found()) is None
+
+
+@pytest.mark.parametrize(("position", "losses"), [(4, []), (5, [(FAILED, "v1", 2, None), ("gone", "p!3!v1")])])
+def test_a_table_under_way_that_is_not_opened_again_is_lost(position, losses):
+    """As soon as all that was to be read again has been."""
+    known, other = message(partial(first=2, last=3)), partial("v2", 3, 3)
+    partition = state(5, "", known, message(other))
+    partition.position = position
+    assert said(due(partition, other, is_due=True)) == [*losses, ("entry", 5, 5, -1, 0)]
+    assert partition.account.skipped == (2 if losses else 0)
 
 
 def test_tables_whose_first_segments_have_gone_are_lost():

@@ -80,7 +80,7 @@ def test_a_table_that_lacks_a_segment_is_read_again_after_a_restart_and_then_exp
     bench.broker.clock.sleep(1.0)
     bench.work(1)
     assert (bench.committed(PARTITION), bench.totals()) == (11, {"consumed": 1, "used": 1})
-    (said,) = [one for key, one in bench.newest().items() if key == b"p!t"]
+    (said,) = [one for key, one in bench.newest().items() if key == b"p!1!t"]
     assert (said["state"], said["segments"], said["received"]) == ("ASSEMBLING", 10, 1000)
     bench.start()
     bench.work()
@@ -95,7 +95,7 @@ def test_a_table_that_lacks_a_segment_is_read_again_after_a_restart_and_then_exp
     assert "from offset 1 to 10" in letter["detail"]
     assert bench.committed(PARTITION) == 11
     assert bench.newest()[b"p!failed"]["reason"].startswith("expired")
-    assert b"p!t" not in bench.newest()
+    assert b"p!1!t" not in bench.newest()
     assert bench.totals() == {"consumed": 11, "used": 1, "dead_lettered": 10, "expired": 10}
     bench.run(cut("t", CONTENT, 100)[-1:])
     assert bench.totals()["expired"] == 11, "what comes late is counted, and no letter more is written"

@@ -1,10 +1,12 @@
 """The assembling worker goes on from its own position: whatever the group says, and whatever became of its topic."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
 
+from facade.flows.tables import assembly
 from facade.flows.tables.flow import TablesFlow
 from facade.outcome import Suppressed
 from facade.runtime.accounts import AccountEntry
@@ -123,6 +125,53 @@ def test_the_offset_of_the_group_goes_with_the_position():
         assert notes(desk) == []
         desk.run(parts[2:])
         assert (announced(desk), desk.folded().consumed, skipped(desk)) == (["other", "open"], 4, 0)
+
+
+@pytest.mark.parametrize("table", ["t", "failed"])
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_table_whose_topic_grows_meanwhile_is_counted_on_both_partitions(table, is_compacted):
+    """Its next segments are on another partition, where they are a table of their own."""
+    with Desk(expiry=60.0) as desk:
+        for partition, parts in ((1, cut(table, b"t" * 60)[:3]), (2, cut(table, b"t" * 60)[3:])):
+            desk.run([replace(part, partition=partition) for part in parts])
+            desk.broker.clock.sleep(1.0)
+            desk.work(1)
+        desk.run(cut("other", b"x", sha256="0" * 64))
+        if is_compacted:
+            desk.broker.model.tidy()
+        restarted(desk, lambda: None)
+        desk.broker.clock.sleep(61.0)
+        desk.work()
+        assert sorted((one["table"], one["segments"]) for one in desk.said("FAILED") if one["table"] != "other") == [
+            (table, 3), (table, 3)
+        ]  # fmt: skip
+        assert (desk.folded().consumed, skipped(desk)) == (7, 0)
+        assert list(desk.newest()) == [b"p!failed"]
+
+
+@pytest.mark.parametrize("table", ["t", "failed"])
+def test_no_id_is_mistaken_for_the_newest_failed_table(table):
+    with Desk() as desk:
+        desk.run(cut(table, b"t" * 30)[:2])
+        desk.run(cut("other", b"x", sha256="0" * 64))
+        restarted(desk, lambda: None)
+        desk.run(cut(table, b"t" * 30)[2:])
+        assert (announced(desk), desk.folded().consumed) == ([table], 4)
+        assert sorted(desk.newest()) == [b"p", b"p!failed"]
+
+
+def test_a_forgotten_table_that_is_sent_again_goes_on_after_a_restart(monkeypatch):
+    """Its complete version is on the bus all the same."""
+    monkeypatch.setattr(assembly, "_REMEMBERED", 1)
+    again = cut("t", b"t" * 30, sent_at=10**15 + 1)
+    with Desk() as desk:
+        desk.run([*cut("t", b"t" * 30), *cut("newer", b"x")])
+        desk.run(again[:2])
+        monkeypatch.setattr(assembly, "_REMEMBERED", 10)
+        restarted(desk, lambda: None)
+        desk.run(again[2:])
+        assert announced(desk) == ["t", "newer", "t"]
+        assert (desk.folded().consumed, skipped(desk)) == (7, 0)
 
 
 AGAIN = {"equal": (b"a" * 30, {}), "other content": (b"b" * 30, {}), "other kind": (b"a" * 30, {"kind": "phases"})}

@@ -1,8 +1,9 @@
 """The messages of the tables; their wire forms are the JSON Schemas ``table-segment`` and ``table``.
 
 Times are Unix times in microseconds, as in every message of the bus. The keys on ``tables`` are the product
-for its newest complete table, ``product!table`` for one under way, and ``product!failed`` for the one that
-failed last; a product has no ! in its name.
+for its newest complete table, ``product!partition!table`` for one under way, and ``product!failed`` for the one
+that failed last; neither a product nor an id has a ! in it. The partition is in the key because the topic may grow
+while a table is under way: its next segments are then on another partition, as a table of their own.
 """
 
 from collections.abc import Callable, Mapping
@@ -107,8 +108,13 @@ def account_record(entry: AccountEntry) -> Record:
     return Record(topic=ACCOUNTS, key=f"{CALIBRATION}/{entry.partition}".encode(), value=encode(entry))
 
 
-def under_way_key(table: Table | TableSegment) -> str:
+def under_way_key(table: Table) -> str:
     """Return the key of an unfinished table."""
+    return f"{table.product}!{table.partition}!{table.table}"
+
+
+def former_key(table: Table) -> str:
+    """Return the key of an unfinished table in release 0.2.0."""
     return f"{table.product}!{table.table}"
 
 

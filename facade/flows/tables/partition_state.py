@@ -25,6 +25,7 @@ from facade.flows.tables.messages import (
     COMPLETE,
     FAILED,
     account_record,
+    former_key,
     reason_of,
     table_record,
     tombstone,
@@ -47,10 +48,13 @@ class PartitionState:
         self.account = RunningAccount()
         """Outcomes since the last transaction."""
         # Without the ended tables, whose summaries are large.
-        self._by, self._past = by, dataclasses.replace(past, ended={}, lost=[])
+        self._by, self._past = by, dataclasses.replace(past, ended={}, lost=[], renamed=[])
         self._written = self.tried = past.mark
         """The state that the bus has, and the one in the newest transaction."""
         self._records: list[Record] = []
+        for table in past.renamed:
+            reports = [table_record(table)] if table.table in past.under_way else []
+            self._records += [tombstone(former_key(table)), *reports]
 
     @property
     def next(self) -> int:
@@ -102,7 +106,10 @@ class PartitionState:
 
     def write(self, tables: Sequence[PartialTable], now_us: Time, *, group: str, is_due: bool) -> list[Record]:
         """Return the records to write, given the tables under way; none: there is no news, and no report is due."""
-        before = self._written.in_flight
+        before, opened = self._written.in_flight, {table.header.table for table in tables}
+        if self.position >= self._past.mark.next:  # all that was to be read again has been
+            for lost in [table for name, table in self._past.under_way.items() if name not in opened]:
+                self.lose(lost, now_us)
         now = {name: in_flight(table) for name, table in self._past.under_way.items()}
         now |= {table.header.table: InFlight(table.first_offset, self._segments(table)) for table in tables}
         if not (is_due or self._records or self._past.note or self.account.consumed or now.keys() - before.keys()):
@@ -123,7 +130,7 @@ class PartitionState:
         """Return whether a failed transaction is on the bus after all; None: unknown."""
         if past.mark != self.tried:
             return False if past.mark == self._written else None
-        return None if self.tried == self._written and self._past.note else True
+        return None if self.tried == self._written and (self._past.note or self._records) else True
 
     def written(self) -> None:
         """Forget all written records."""

@@ -8,13 +8,21 @@ after a newer version: one copy fails, its owner sends another one, and meanwhil
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from facade.bus.offsets import POSITIONS, Extent, PartitionFacts, TopicWatch, WorkerPosition, begin, newest
 from facade.bus.port import Record, TransactionalMember
 from facade.errors import BusError
-from facade.flows.tables.messages import ASSEMBLING, CALIBRATION, COMPLETE, TABLES, decode_table, fingerprint
+from facade.flows.tables.messages import (
+    ASSEMBLING,
+    CALIBRATION,
+    COMPLETE,
+    TABLES,
+    decode_table,
+    fingerprint,
+    former_key,
+)
 from facade.messages import Table, TableSegment
 
 MOST_EARLIER = 20
@@ -62,6 +70,8 @@ class Recalled:
     under_way: dict[str, Table] = field(default_factory=dict)
     lost: list[Table] = field(default_factory=list)
     """Tables under way whose first records have gone from the log, or with their log."""
+    renamed: list[Table] = field(default_factory=list)
+    """Tables whose message under way has the key of an older release."""
     ended: dict[str, Table] = field(default_factory=dict)
     complete: dict[str, dict[str, str]] = field(default_factory=dict)
     """The newest complete versions of each product, oldest first: fingerprints by id."""
@@ -101,15 +111,19 @@ def recall(
     records = bus.read_all(TABLES, settled=True)
     last = {record.key: record.offset for record in records}
     said: dict[int, list[Table]] = {partition: [] for partition in partitions}
+    renamed: dict[int, list[Table]] = {partition: [] for partition in partitions}
     for record in records:  # records that compaction has not removed yet are useful as well
         table = decode_table(record.value)
         if isinstance(table, Table) and table.partition in said:
             if table.state != ASSEMBLING or last[record.key] == record.offset:
                 said[table.partition].append(table)
+                if table.state == ASSEMBLING and record.key == former_key(table).encode():
+                    renamed[table.partition].append(table)
     found = {}
     for partition in partitions:
         facts = PartitionFacts(extent.id, *extent.ranges[partition], committed[partition])
         found[partition] = _recall(group, partition, said[partition], positions.get((CALIBRATION, partition)), facts)
+        found[partition].renamed = renamed[partition]
     return found, troubles + [past.note for past in found.values() if past.note]
 
 
@@ -121,6 +135,8 @@ def _recall(
     reached = [table.last_offset + 1 for table in said if table.last_offset is not None and table.log == log]
     at = max([own.next if own else 0, *reached])
     is_written = own is not None and own.next == at
+    if own and facts.group == own.next:  # the group agrees with `positions`, which release 0.2.0 wrote less often
+        facts = replace(facts, group=at)
     if own or reached:
         own = WorkerPosition(group=group, topic=CALIBRATION, partition=partition, log=log, next=at, worker="")
     beginning = begin((CALIBRATION, partition), own, facts)

@@ -165,7 +165,8 @@ class TableWorker(TransactionLoop):
                 self._assembly.end((partition, table.table), table, failure)
         for versions in past.complete.values():
             for name, fingerprint in versions.items():
-                self._assembly.was_complete((partition, name), fingerprint)
+                if name not in past.under_way:  # after 10,000 others a table is forgotten, and may be sent again
+                    self._assembly.was_complete((partition, name), fingerprint)
         state = PartitionState(partition, assigned, past, by=self._name)
         self._partitions[partition] = state
         for table in past.lost:
