@@ -62,7 +62,7 @@ def test_a_kill_in_the_middle_loses_and_doubles_nothing(deploy: Deploy, tmp_path
     deployment.send(Record(topic="calibration", key=b"held", value=b"no header"))
     name = put(deployment, tmp_path / "in", "held")
     until(lambda: said(deployment, "COMPLETE"), "the table behind it is complete")
-    until(lambda: [one for one in said(deployment, "ASSEMBLING") if "last_offset" in one], "it is written down")
+    until(lambda: [one for one in said(deployment, "ASSEMBLING") if one["segments"] == 10], "it is written down")
     worker.kill()
     worker = assembler(deployment)
     deployment.send(*part[10:])
