@@ -21,7 +21,7 @@ from facade.console import ERR, OUT
 from facade.errors import FacadeError, InfraError
 from facade.infra import tools
 from facade.runtime.stopping import end_process
-from proving.containers import cluster, kube, systemd
+from proving.containers import cluster, kube, page, systemd
 from proving.containers.images import RELEASES, UBUNTU, Images, installed, podman
 from proving.containers.project import NAME, SERVERS, Phases, Project, drive
 from proving.progress import ProgressLine
@@ -246,6 +246,10 @@ def run(project: Project, progress: ProgressLine, phases: Phases, folder: Path) 
             project.kill(service)
             progress.step(f"{service}: killed, and started again by podman")
         project.await_healthy([*SERVERS, *_WORKERS, *project.others, "prometheus"])
+        phases.begin("page")
+        project.start(page.SERVICE)
+        project.await_healthy([page.SERVICE])
+        page.see(project, progress)
         phases.begin("second observation")
 
     phases.begin("observation")
