@@ -88,6 +88,7 @@ def overview(
         number=int,
         totals=totals,
         standing_still=lambda now, group=None: [one for one in still if one[1].read_to < read_until(now)],
+        is_silent=lambda group, within: True,
         read_to=lambda group=None: server.clock.now_us(),
     )
 

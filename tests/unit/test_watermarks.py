@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from facade.bus.port import Aborted, Record
-from facade.clock import ManualClock
+from facade.clock import SECOND, ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import WindowLedger
@@ -177,6 +177,18 @@ def test_partitions_without_records_close_windows_in_time(rig):
     assert rig.ledger.read_to() / 1e6 > rig.clock.now() - 1.5
     assert rig.shown["0"].quality is Quality.INVALID
     assert not list(rig.ledger.standing_still(rig.clock.now_us()))
+
+
+@pytest.mark.parametrize(("pause", "stops", "silent"), [(1.5, True, False), (1.5, False, True), (4.0, True, True)])
+def test_a_node_is_silent_by_what_was_read_and_not_by_the_time_since(rig, pause, stops, silent):
+    """Its records miss for a moment, and then its worker stops: nobody knows whether it sends."""
+    rig.run(4.0, lambda: [rig.send(node) for node in NODES])
+    rig.run(pause, lambda: [rig.send(node) for node in (0, 2)])
+    if stops:
+        rig.worker.step = lambda: None
+    rig.run(6.0, lambda: [rig.send(node) for node in (0, 2)])
+    assert rig.ledger.is_silent(1, 2 * SECOND) is silent
+    assert rig.ledger.is_silent(0, 2 * SECOND) is False
 
 
 def test_partitions_are_asked_for_their_ends_only_where_nothing_comes(rig, monkeypatch):

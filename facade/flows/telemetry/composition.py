@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -245,6 +245,8 @@ _STEADY, _OVER = 2.0, 3
 """Change of the delay of late records that shows a trend [s], and seconds without any after which they have ended."""
 _STANDS_STILL = 3 * SECOND
 """Delay of a window above which its worker has an issue."""
+_SILENT_FOR = 2 * SECOND
+"""Least silence of a group, read to its end: one window without records may be the last before its worker stops."""
 _SILENT, _LATE, _BEYOND = "streamSilent", "streamLate", "nodeDegraded"
 
 
@@ -449,7 +451,8 @@ class TelemetryHealth(HealthSource):
                 # At once, not when the worker has an issue itself: else its nodes would be silent until then.
                 unread = {group for group in silent if any(ledger.standing_still(now, group))}
                 self._unread.update(map(place, unread))
-                for group, why in self._due(ledger, silent - unread, reporting, now):
+                lasting = {one for one in silent - unread if ledger.is_silent(one, _SILENT_FOR)}
+                for group, why in self._due(ledger, lasting, reporting, now):
                     text = f"{_name(ledger, group)} sends no records while {why}"
                     yield HealthIssue(DEGRADED, text, (_SILENT, ledger.plan.place(group)))
 
@@ -501,7 +504,7 @@ class TelemetryHealth(HealthSource):
                 yield ledger, reporting
 
     def _due(
-        self, ledger: WindowLedger, silent: frozenset[Group], reporting: frozenset[Group], now: Time
+        self, ledger: WindowLedger, silent: Set[Group], reporting: frozenset[Group], now: Time
     ) -> Iterator[tuple[Group, str]]:
         # A group of a scan must send while its subarray scans.
         scanning = self._scans.scanning(now)

@@ -328,6 +328,11 @@ class WindowLedger:
         newest = self.plan.rule.newest_close(now - _GRACE)
         return self._watermarks.behind(self._partitions(group), newest)
 
+    def is_silent(self, group: Group, within: Duration) -> bool:
+        """Return whether the partitions of a group were read up to a time beyond its last summary without another."""
+        heard = Time(self.totals.heard[self.number(group)])
+        return self.read_to(group) - heard > within
+
     def _partitions(self, group: Group | None) -> Sequence[int]:
         if group is None or self.plan.one_group:
             return ()
