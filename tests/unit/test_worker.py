@@ -186,12 +186,15 @@ def test_while_behind_transactions_are_longer(broker):
     assert totals(broker)["used"] == 300
 
 
-@pytest.mark.parametrize(("nodes", "apart"), [(1, 0.1), (2, 0.15), (4, 0.25)])
-def test_commits_of_many_groups_are_further_apart(broker, nodes, apart):
-    """Each group of each transaction is work for all readers; but no client waits longer than 0.25 s for that."""
+@pytest.mark.parametrize(
+    ("nodes", "cells_per_second", "apart", "steps"),
+    [(1, 40 / 3, 0.1, 400), (2, 40 / 3, 0.15, 400), (4, 40 / 3, 0.3, 400), (4, 2.0, 1.0, 1_300)],
+)
+def test_commits_of_many_groups_are_further_apart(broker, nodes, cells_per_second, apart, steps):
+    """Each group of each transaction is work for all readers; but no client waits longer than 1 s for a total."""
     commits = []
-    one = worker(broker, lambda: commits.append(broker.clock.monotonic()), cells_per_second=40 / 3)
-    for seq in range(400):
+    one = worker(broker, lambda: commits.append(broker.clock.monotonic()), cells_per_second=cells_per_second)
+    for seq in range(steps):
         for node in range(nodes):
             send(broker, *encoded(heap(node=node, seq=seq)), node=node)
         one.step()
@@ -199,8 +202,10 @@ def test_commits_of_many_groups_are_further_apart(broker, nodes, apart):
     gaps = [after - before for before, after in pairwise(sorted(set(commits)))]
     assert len(gaps) > 10
     assert max(gaps[1:]) <= apart + 0.05, gaps
-    assert sum(gap < apart - 0.001 for gap in gaps) <= 6, f"but for those that close a window each second: {gaps}"
-    assert used_by_node(broker)[0] >= 370
+    closes = steps // 100 + 2
+    assert sum(gap < apart - 0.001 for gap in gaps) <= closes, f"but for those that close a window each second: {gaps}"
+    found = totals(broker)
+    assert found["used"] + found["late"] >= 0.9 * nodes * steps, "they are in the totals, but for the open transaction"
 
 
 def test_partials_of_one_rack_are_on_one_partition(broker):
