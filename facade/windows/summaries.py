@@ -1,10 +1,12 @@
 """Frames as the messages on summary topics have them: the columns of a rack, and the partials of a group."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from facade.messages import FieldColumns, FieldStatistics, IngestSummary, Partial, RackSummary, TelemetrySummary
 from facade.windows.frame import STATISTICS, Counts, FieldArrays, Frame, Runs
@@ -43,8 +45,12 @@ def frame_of(summary: RackSummary | RowColumns) -> Frame:
     return _frame(summary.node, {name: getattr(summary, name) for name in COLUMNS}, summary.fields)
 
 
-def frames_of(summary: RackSummary | IngestSummary | TelemetrySummary) -> list[Frame]:
+def frames_of(
+    summary: RackSummary | IngestSummary | TelemetrySummary, wanted: Mapping[str, Collection[str]] | None = None
+) -> list[Frame]:
     """Return the rows of a summary from anywhere, whose groups are the nodes, or 0 for a named group.
+
+    `wanted` has the statistics to return of each field, because each takes its time; None: all statistics.
 
     Raises
     ------
@@ -57,7 +63,13 @@ def frames_of(summary: RackSummary | IngestSummary | TelemetrySummary) -> list[F
         return as_frames(summary.node if isinstance(summary, IngestSummary) else 0, summary.partials)
     if len({count for _, count in lengths(summary)}) > 1:
         raise ValueError("expected columns of one length")
-    return [frame_of(summary)]
+    if wanted is None:
+        return [frame_of(summary)]
+    fields = {
+        name: FieldColumns(**{statistic: getattr(one, statistic) for statistic in wanted.get(name, ())})
+        for name, one in summary.fields.items()
+    }
+    return [frame_of(replace(summary, fields=fields))]
 
 
 def as_frames(code: int, partials: Iterable[Partial]) -> list[Frame]:
@@ -119,8 +131,13 @@ def _arrays(columns: FieldColumns) -> FieldArrays:
 
 
 def _counts(sketches: Sequence[Mapping[int, int]]) -> Counts:
-    found = [(row, bucket, one[bucket]) for row, one in enumerate(sketches) for bucket in sorted(one)]
-    return Counts(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
+    row = np.repeat(np.arange(len(sketches)), [len(one) for one in sketches])
+    bucket = np.array([*chain.from_iterable(sketches)], dtype=np.int64)
+    count = np.array([*chain.from_iterable(one.values() for one in sketches)], dtype=np.int64)
+    if np.any((row[1:] == row[:-1]) & (bucket[1:] < bucket[:-1])):  # a writer of ours has them in order
+        order = np.lexsort((bucket, row))
+        bucket, count = bucket[order], count[order]
+    return Counts(row, bucket, count)
 
 
 def columns_of(rows: Frame) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The history of attributes, from the files of an archive; see `facade.flows.archive.recording`.
 
 A file is sorted by key, so only the row groups with the key are read. They are read by pyarrow, which verifies the
-checksums of pages, as DuckDB does not; DuckDB puts the records into their order. Files never change, so records that
-were read are kept for later requests. Files of two archives in one folder overlap; each of their records counts once.
+checksums of pages. Files never change, so records that were read are kept for later requests, as arrays. Files of two
+archives in one folder overlap; each of their records counts once.
 
 A plot is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values that
 are not VALID have a marker.
@@ -17,9 +17,8 @@ from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-import duckdb
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -48,36 +47,7 @@ _READERS = 4
 _MOST_KEPT = 3000
 """Pairs of a file and an attribute with kept records: some days of one attribute."""
 _MOST_NAMES = 5
-_SERIES = """
-    WITH once AS (SELECT DISTINCT ON (log, "offset") * FROM records),
-    chosen AS (  -- the last record before the time is the value at its begin
-        SELECT * FROM once WHERE is_readable AND at_us < $end
-        QUALIFY at_us >= $begin OR coalesce(lead(at_us) OVER (ORDER BY at_us, "offset"), $end) >= $begin
-    ), steps AS (
-        SELECT n, at_us, lag(at_us) OVER each AS before_us, lag((time, shown)) OVER each AS before,
-            gap OR coalesce(at_us - before_us > $silent, false) AS has_gap,
-            before_us IS NULL OR has_gap OR (time, shown) IS DISTINCT FROM before AS is_point
-        FROM chosen WINDOW each AS (ORDER BY at_us, "offset")
-    )
-    SELECT n, at_us, has_gap, before_us, (SELECT max(at_us) FROM chosen), (
-        SELECT count(*) FROM once WHERE NOT is_readable AND at_us BETWEEN $begin AND $end - 1)
-    FROM steps WHERE is_point ORDER BY at_us, n
-"""
-"""Returns the points of a series, of records in any order."""
-_NEWEST = 'SELECT key, at_us // 1000 * 1000, value FROM records ORDER BY key, at_us DESC, "offset" DESC'
-
-_ROWS = pa.schema(
-    {
-        "log": pa.string(),
-        "offset": pa.int64(),
-        "at_us": pa.int64(),
-        "is_readable": pa.bool_(),
-        "time": pa.int64(),
-        "gap": pa.bool_(),
-        "shown": pa.binary(),
-    }
-)
-"""Columns of the records of one attribute; `shown` has value and quality."""
+_NEWEST: Final = [("key", "ascending"), ("at_us", "descending"), ("offset", "descending")]
 
 _decode_one = msgspec.json.Decoder(History).decode
 
@@ -99,6 +69,52 @@ class Series:
     last: Time = NEVER
     """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
+
+
+class _Read(NamedTuple):
+    """Records of one attribute in a file, in any order; all arrays are of shape (records,)."""
+
+    log: str
+    """Log that counts the offsets."""
+    offset: npt.NDArray[np.int64]
+    at: npt.NDArray[np.int64]
+    """Time of recording [Unix us]."""
+    messages: npt.NDArray[np.object_]
+    """None: it is undecodable."""
+
+
+def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
+    """Return the points of a time.
+
+    A point is a record whose value, quality or time differs from that of the record before it, or that follows a gap.
+    """
+    logs = {one.log: number for number, one in enumerate(read)}
+    log = np.repeat([logs[one.log] for one in read], [len(one.at) for one in read])
+    offset, at, messages = (np.concatenate([one[column] for one in read]) for column in (1, 2, 3))
+    # Each record once, and in the order of time.
+    order = np.lexsort((offset, log))
+    again = np.zeros(len(order), dtype=np.bool_)
+    again[1:] = (np.diff(offset[order]) == 0) & (np.diff(log[order]) == 0)
+    once = order[~again]
+    once = once[np.lexsort((offset[once], at[once]))]
+    at, messages = at[once], messages[once]
+    is_readable = np.array([one is not None for one in messages], dtype=np.bool_)
+    unreadable = int(np.count_nonzero(~is_readable & (at >= begin) & (at < end)))
+    at, messages = at[is_readable], messages[is_readable]
+    # The last record before the time is the value at its begin.
+    chosen = slice(max(np.searchsorted(at, begin) - 1, 0), np.searchsorted(at, end))
+    times, shown = at[chosen].tolist(), None
+    series = Series(last=times[-1] if times else NEVER, unreadable=unreadable)
+    before = times[0] if times else NEVER
+    for time, one in zip(times, messages[chosen].tolist(), strict=True):
+        has_gap = one.gap or time - before > SILENT_US
+        value = (one.time, one.quality, one.value)
+        if has_gap or value != shown:
+            series.points.append((time, replace(one, gap=True) if has_gap and not one.gap else one))
+            if has_gap and shown is not None:
+                series.gaps[time] = before
+        before, shown = time, value
+    return series
 
 
 class HistoryArchive:
@@ -130,18 +146,7 @@ class HistoryArchive:
 
     def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
         read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
-        if not read:  # a gap, or the worker is behind
-            return Series()
-        messages = [*chain.from_iterable(found for _, found in read)]
-        records = pa.concat_tables([table for table, _ in read]).append_column("n", pa.array(range(len(messages))))
-        rows = _query(_SERIES, records, begin=begin, end=end, silent=SILENT_US)
-        series = Series()
-        for n, at, has_gap, before, series.last, series.unreadable in rows:
-            message = messages[n]
-            series.points.append((at, replace(message, gap=True) if has_gap and not message.gap else message))
-            if has_gap and before is not None:
-                series.gaps[at] = before
-        return series
+        return _series(read, begin, end) if read else Series()  # none: a gap, or the worker is behind
 
     def at(self, time: Time) -> dict[str, Point]:
         """Return the values of all attributes at a time [Unix us], by name."""
@@ -155,7 +160,9 @@ class HistoryArchive:
             partitions, begin, time, lambda name: self._read(name, "timestamp", to_ms(begin), to_ms(time))
         )
         found: dict[str, Point] = {}
-        for key, at, value in _query(_NEWEST, pa.concat_tables(read)) if read else ():
+        newest = pa.concat_tables(table for _, table in read).sort_by(_NEWEST) if read else pa.table({})
+        columns = (newest[name].to_pylist() for name in ("key", "at_us", "value") if read)
+        for key, at, value in zip(*columns, strict=True):
             name = key.decode(errors="replace")
             if name not in found and (message := _decoded(value)) is not None:
                 found[name] = at, message
@@ -203,23 +210,15 @@ class HistoryArchive:
         what = f"{name}: expected DEVICE/ATTRIBUTE with records from {utc_text(begin)} to {utc_text(end)}, got none"
         return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
 
-    def _read_rows(self, name: str, key: bytes) -> tuple[pa.Table, list[History | None]]:
-        """Return the records of a key in a file, and their messages; None: it is undecodable."""
-        read = self._read(name, "key", key, key)
-        messages = [*map(_decoded, read["value"].to_pylist())]
-        columns = {
-            "log": read["log"],
-            "offset": read["offset"],
-            "at_us": read["at_us"],
-            "is_readable": [one is not None for one in messages],
-            "time": [one and one.time for one in messages],
-            "gap": [one and one.gap for one in messages],
-            "shown": [one and msgspec.json.encode((one.value, one.quality)) for one in messages],
-        }
-        return pa.table(columns, schema=_ROWS), messages
+    def _read_rows(self, name: str, key: bytes) -> _Read:
+        """Return the records of a key in a file."""
+        log, read = self._read(name, "key", key, key)
+        messages = np.empty(len(read), dtype=object)
+        messages[:] = [_decoded(value) for value in read["value"].to_pylist()]
+        return _Read(log, read["offset"].to_numpy(), read["at_us"].to_numpy(), messages)
 
-    def _read(self, name: str, column: str, low: Any, high: Any) -> pa.Table:
-        """Return the records of a file with a key, whose time [Unix ms] or key is from `low` to `high`."""
+    def _read(self, name: str, column: str, low: Any, high: Any) -> tuple[str, pa.Table]:
+        """Return the log of a file, and its records with a key whose time [Unix ms] or key is from `low` to `high`."""
         with opened(self._store, name) as file:
             found = enumerate(bounds(file, column))
             groups = [group for group, one in found if one is None or (one[0] <= high and one[1] >= low)]
@@ -228,15 +227,8 @@ class HistoryArchive:
         times = read["timestamp"].cast(pa.int64())
         values = times if column == "timestamp" else read["key"]
         chosen = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
-        columns = {"log": pa.repeat(f"{entry.log} {entry.partition}", len(read)), "at_us": pc.multiply(times, 1000)}
-        columns |= {name: read[name] for name in ("offset", "key", "value")}
-        return pa.table(columns).filter(pc.and_(chosen, pc.is_valid(read["key"])))
-
-
-def _query(query: str, records: pa.Table, **values: Time | Duration) -> list[tuple[Any, ...]]:
-    with duckdb.connect() as database:
-        database.register("records", records)
-        return database.execute(query, values).fetchall()
+        rows = read.append_column("at_us", pc.multiply(times, 1000)).filter(pc.and_(chosen, pc.is_valid(read["key"])))
+        return f"{entry.log} {entry.partition}", rows
 
 
 def _decoded(value: bytes | None) -> History | None:

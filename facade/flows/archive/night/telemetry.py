@@ -30,10 +30,12 @@ _HEAPS = "ingest.heaps"
 _PACKETS = ("received", "lost", "late")
 """Fields of a heap notification: packets received in time, lost, and late."""
 _LATENCY = "latency"
+_WANTED = dict.fromkeys(_PACKETS, ("sum",)) | {_LATENCY: ("sum", "m2", "sketch")}
+"""Statistics that the report needs."""
 _OPEN_SCANS = 4
 """Scans of a node whose numbers may still come; older scans are settled."""
 _MOST_FRAMES = 64
-"""Frames of a rack that are kept before they are merged."""
+"""Summaries of a rack that are kept before they are merged."""
 _decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
 
 
@@ -68,33 +70,45 @@ class RackFigures:
         expected = self.distinct + self.missing
         return self.distinct / expected if expected else None
 
-    _frames: list[Frame] = field(default_factory=list)
+    _sums: Frame | None = None
     """Sums over the nodes; the window is the number of the slot."""
+    _rows: list[Frame] = field(default_factory=list)
+    """Rows of the newest summaries, which are in no sum yet."""
 
     def add(self, rows: Frame, slot_of: Callable[[Time], int]) -> None:
         """Count the rows of a summary; `slot_of` returns the slot of a window."""
-        self.nodes.update(distinct(rows.group))
-        heads = (rows.group.tolist(), rows.epoch.tolist(), rows.count.tolist(), rows.runs.as_lists(len(rows)))
-        for node, epoch, records, runs in zip(*heads, strict=True):
-            self._seen(node, epoch).add(runs, records)
-        rows = rows.take(rows.count > 0).without_runs()  # further runs have no records
-        if not len(rows):
-            return
         # A summary has few windows, and most have one.
         slots, nothing = {window: slot_of(Time(window)) for window in distinct(rows.window)}, np.zeros_like(rows.group)
-        window = np.array([slots[window] for window in rows.window.tolist()])
         fields = {name: _summed(rows.fields.get(name), nothing) for name in _PACKETS}
         fields[_LATENCY] = _latency(rows.fields.get(_LATENCY, FieldArrays()), nothing)
-        self._frames.append(merge([replace(rows, group=nothing, epoch=nothing, window=window, fields=fields)]))
-        if len(self._frames) >= _MOST_FRAMES:
-            self._frames = [merge(self._frames)]
+        window = np.array([slots[window] for window in rows.window.tolist()], dtype=np.int64)
+        self._rows.append(replace(rows, window=window, fields=fields))
+        if len(self._rows) >= _MOST_FRAMES:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Count the rows that are in no sum yet; many at once, because the work is done for arrays."""
+        rows, self._rows = [one for one in self._rows if len(one)], []
+        if not rows:
+            return
+        of_scans = merge([replace(one, window=_none(one), late=_none(one), fields={}) for one in rows])
+        scans = (of_scans.group.tolist(), of_scans.epoch.tolist(), of_scans.count.tolist())
+        for node, epoch, records, runs in zip(*scans, of_scans.runs.as_lists(len(of_scans)), strict=True):
+            self._seen(node, epoch).add(runs, records)
+        self.nodes.update(of_scans.group.tolist())
+        sums = [
+            replace(one, group=_none(one), epoch=_none(one))
+            for one in (one.take(one.count > 0).without_runs() for one in rows)  # further runs have no records
+            if len(one)
+        ]
+        if sums:
+            self._sums = merge([*([] if self._sums is None else [self._sums]), *sums])
 
     @property
     def sums(self) -> Frame | None:
         """Return the sums, with one row for the heaps of each slot, and one for its late ones; None: no heaps."""
-        if len(self._frames) > 1:
-            self._frames = [merge(self._frames)]
-        return self._frames[0] if self._frames else None
+        self._fold()
+        return self._sums
 
     @property
     def used(self) -> int:
@@ -156,6 +170,7 @@ class RackFigures:
 
     def settle(self) -> None:
         """Count the sequence numbers of all scans."""
+        self._fold()
         for scans in self.scans.values():
             for seen in scans.values():
                 self._settle(seen)
@@ -210,7 +225,7 @@ class NightTelemetry:
         else:
             return summary
         try:
-            frames = frames_of(summary)
+            frames = frames_of(summary, _WANTED)
         except (ValueError, OverflowError) as error:
             return RecordRejected(INCONSISTENT, "$", str(error))
         if why := next(filter(None, map(self._trouble, frames)), None):
@@ -253,6 +268,10 @@ class NightTelemetry:
         if counted is None:
             counted = self._counted[key] = CountedOffsets(summary.log, summary.offset_from, summary.offset_from)
         return counted.take(summary.log, summary.offset_from, summary.offset_to, summary.part)
+
+
+def _none(rows: Frame) -> Array:
+    return np.zeros(len(rows), dtype=np.int64)
 
 
 def _summed(found: FieldArrays | None, nothing: Array) -> FieldArrays:
