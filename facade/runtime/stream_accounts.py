@@ -21,7 +21,7 @@ from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
 from facade.runtime.demand import RateMeter, Work
 from facade.runtime.flow import Flow
-from facade.runtime.snapshots import TOPIC, Snapshot, decode_snapshot
+from facade.runtime.snapshots import TOPIC, Snapshot
 
 _EVERY = SECOND
 """Least time between two stored log ends."""
@@ -63,6 +63,14 @@ class Backlog:
         return as_seconds(max(now - self._ends[0][0], NOTHING)) if self.records else 0.0
 
 
+class _CountedSnapshot(Snapshot, frozen=True, kw_only=True):
+    """The account in a snapshot; the large rest, which only its writer reads, is skipped."""
+
+    ledger: msgspec.Raw  # type: ignore[assignment]
+    readings: msgspec.Raw  # type: ignore[assignment]
+
+
+_decode_snapshot = BatchDecoder(_CountedSnapshot).decode_one
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MOST = 100_000_000
 """Upper bound of the records in a transaction."""
@@ -280,7 +288,7 @@ class ReaderAccounts(Flow):
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Keep the newest account of an instance and topic; see `facade.runtime.flow.Flow`."""
-        snapshot = decode_snapshot(record.value)
+        snapshot = _decode_snapshot(record.value)
         if not isinstance(snapshot, Snapshot):
             return snapshot
         key = (snapshot.instance, snapshot.topic)
