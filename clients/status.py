@@ -1,4 +1,4 @@
-"""The judgement of a deployment by what its devices answer: for `sdp-facade status` and for the operator's page."""
+"""Judges a deployment by the answers of its devices, for `sdp-facade status` and for the operator's page."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

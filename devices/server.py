@@ -53,7 +53,7 @@ EVENT_LOOP = "event-loop"
 USAGE = 2
 """Exit code of a wrong call."""
 _GATHER = 0.05
-"""Time that snapshots, states and dead letters wait for each other [s]: nobody waits for one of them alone."""
+"""Time that snapshots, states and dead letters gather before they leave together [s]."""
 _LIBRARIES = {"pytango": "tango", "confluent-kafka": "confluent_kafka", "msgspec": "msgspec", "numpy": "numpy"}
 """Packages with shown versions, by the modules that have them: reading the metadata takes longer."""
 HIGH_WATER_MARK = "20000"

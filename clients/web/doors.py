@@ -188,7 +188,7 @@ class Doors:
         self._sessions.pop(session, None)
 
     def who(self, session: str, *, used: bool = False) -> Person:
-        """Return the person of a session; `NOBODY` if it has ended.
+        """Return the person of a session, or `NOBODY` if there is no such session any more.
 
         Parameters
         ----------

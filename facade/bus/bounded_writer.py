@@ -9,7 +9,7 @@ MOST_UNDER_WAY = 5000
 
 
 class BoundedWriter:
-    """Counts the records without a result. It never waits; whoever sends looks for `room` before."""
+    """Counts the records without a result. It never waits, so the sender checks `room` first."""
 
     def __init__(self, writer: QueueingWriter, topic: str) -> None:
         self._writer, self._topic = writer, topic

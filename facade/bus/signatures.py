@@ -4,8 +4,8 @@ Theory of operation
 -------------------
 Brokers give rights on whole topics, and all controllers of a site write `command-acks`, `state` and `orders`: one order
 of all outcomes needs one topic. A deployment may therefore have keys, each for some devices. Only device servers and
-the controllers of these devices have a key. Whoever has one signs each record about such a device, and refuses records
-about it that are not signed. Without a key for a device, nothing is signed or refused.
+the controllers of these devices have a key. With the key, a process signs each record about such a device, and refuses
+unsigned ones. Without a key for a device, nothing is signed or refused.
 
 The header `signature` is the HMAC-SHA256 of topic, key and value in hexadecimal digits. A record that is put on its
 topic again has a valid signature. It must therefore change nothing by its content: the first outcome of a command

@@ -54,11 +54,11 @@ _ARCHIVING_HEAD = f"""\
 # Which attributes HDB++ archives: for yaml2archiving, by which HDB++ and SKA's engineering data archive are configured.
 # Derived from the ICD by `sdp-facade icd export`; change the choice in facade/exports/tango_db.py.
 #
-# Not tried: no HDB++ was at hand. The form follows the documents and public examples of that tool; look at what it
-# says it would do before you let it. db, manager and archiver below are placeholders: put your own in.
+# Not tried with an HDB++: the form follows the documents and public examples of yaml2archiving, so make a dry run
+# first. db, manager and archiver below are placeholders: put your own in.
 #
 # Every archive event is pushed by the devices (code_push_event), already sampled as the ICD says, so there is nothing
-# to poll and no archive_abs_change to set. What is archived:
+# to poll and no archive_abs_change to set. The file has
 # - State, and of each class all attributes that are pushed, without those that follow;
 # - no images, and no arrays of more than {MOST_NUMBERS} numbers or {MOST_TEXTS} texts;
 # - of devices of which there is one for each {" or ".join(_MANY.values())}, only what has alarm limits.

@@ -62,8 +62,8 @@ class DeviceStates(Flow):
     devices
         Device class, or executor of the ICD, by device name.
     signatures
-        By which records are checked. Of a device with a key, only a state that is not older than the newest one counts:
-        whoever may write to the topic can put an old record there once more, signature and all.
+        Keys by which records are checked. For a device with a key, an older state than the newest one does not count,
+        because each writer of the topic can copy an old record with its valid signature.
     """
 
     topic = TOPIC

@@ -114,7 +114,7 @@ class Flow(ABC):
 VIEW_PERIOD = SECOND // 4
 """Time between two looks of a view, as values change with time alone."""
 AFTER_CHANGES: Final = FOREVER - NEVER
-"""Time between two looks of a view whose values change only with what it shows."""
+"""Time between two looks of a view whose values change only with its records, not with time."""
 
 
 class Gate:
@@ -175,7 +175,7 @@ class DeviceView(ABC):
         self._gate.close(now, version)  # not before: a reading that fails would hide the others
 
     def _version(self) -> object:
-        """Return what is different after a change that must not wait."""
+        """Return a value that differs after each change that must be shown at once."""
         return None
 
     @abstractmethod

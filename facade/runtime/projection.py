@@ -7,7 +7,7 @@ start. So a projection has the same state after a topic was read live, was read 
 compacted: only the newest record of a key matters, and a tombstone removes its key. The writer's sequence numbers tell
 which record is the newest, as a record may come again; where there are none, the last one on the log is.
 
-What a flow adds is how it reads a record, what it keeps of it, and how much.
+A flow adds the reading of a record, the entry that it keeps, and the bound of the entries.
 """
 
 from abc import abstractmethod
@@ -46,7 +46,7 @@ class Projection(Flow, Generic[Entry]):
         """Return what a record says, or the reason why it is of no use here."""
 
     def _sequences(self, entry: Entry) -> tuple[int, int]:
-        """Return the sequence number of an entry, and that of the known one with its key, or a smaller number."""
+        """Return the sequence numbers of an entry and of the known one with its key; without one, a smaller number."""
         return 1, 0
 
     @abstractmethod
@@ -55,4 +55,4 @@ class Projection(Flow, Generic[Entry]):
 
     @abstractmethod
     def _remove(self, key: str) -> None:
-        """Remove what is known of a key, if anything is."""
+        """Remove the entry of a key, if there is one."""

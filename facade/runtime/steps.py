@@ -31,7 +31,7 @@ def run_steps(
     Parameters
     ----------
     step
-        Does what is due; True: more is due at once.
+        Does the work that is due, and returns True if more is due at once.
     what
         Name of the work, for the log.
     each

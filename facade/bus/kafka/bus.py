@@ -26,8 +26,8 @@ class KafkaBus:
     client
         Name of the process, for the logs of the brokers.
     linger
-        Time that a record of the writer waits for further ones [s]: what a process writes by itself, and in bursts, may
-        wait; whom a person or another process waits for may not.
+        Time that a record of the writer waits for further ones [s]: records that a process writes in bursts
+        may wait, but no record for which a person or another process waits.
     """
 
     def __init__(self, connection: Connection, *, client: str, linger: float = 0.0) -> None:

@@ -86,7 +86,7 @@ class _Read(NamedTuple):
 def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
     """Return the points of a time.
 
-    A point is a record whose value, quality or time differs from that of the record before it, or that follows a gap.
+    A point is a record that differs from the record before it in value, quality or time, or that follows a gap.
     """
     logs = {one.log: number for number, one in enumerate(read)}
     log = np.repeat([logs[one.log] for one in read], [len(one.at) for one in read])
@@ -171,7 +171,7 @@ class HistoryArchive:
     # Files
 
     def _gather(self, partitions: list[list[str]], begin: Time, end: Time, read: Callable[[str], Any]) -> list[Any]:
-        """Return what is read of each file that may have records of a time [Unix us]."""
+        """Read each file that may have records of a time [Unix us]; return the results."""
         names = chain.from_iterable(around(files, begin - _DISORDER_US, end + _DISORDER_US) for files in partitions)
         with ThreadPoolExecutor(_READERS) as pool:
             return [*pool.map(read, names)]

@@ -181,7 +181,7 @@ class ArchiveWorker:
         self._places: dict[TopicPartition, _Place] = {}
         self._open: dict[TopicPartition, _File] = {}
         self._due = deque[_File]()
-        """The queue of closed files, the one that is written first."""
+        """Closed files, in the order in which they will be written."""
         self._writer = writer or ThreadPoolExecutor(1, "archive-writer")
         self._writing: Future[tuple[ArchiveEntry, int]] | None = None
         """The first file of the queue as it is written: its entry and its size [bytes]."""

@@ -1,4 +1,4 @@
-"""Commands that wait for a second person: who may approve or withdraw one, and what is written then.
+"""Approval and withdrawal of commands by a second person.
 
 A deployment may list commands that wait for a second person. Such a call is checked as any other; then the command is
 written to a topic of its own, where it waits. The approval checks it again in the state of that moment, and writes it
@@ -30,7 +30,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
 class Decision(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON argument of ApproveCommand and WithdrawCommand: a waiting command and the person who decides."""
+    """The JSON argument of ApproveCommand and WithdrawCommand: the waiting command and the name of a second person."""
 
     id: str
     operator: Name

@@ -252,7 +252,7 @@ class Gateway:
     def require_allowed(
         self, device: str, command: CommandDefinition, document: dict[str, Any] | None, where: str
     ) -> None:
-        """Refuse a command that the state of its device forbids, or whose argument contradicts what it reports."""
+        """Refuse a command that the state of its device forbids, or whose argument contradicts its reports."""
         state, obs_state, unsettled = self.shown.look(device)
         origin = f"{self.classes[device].name}.is_{command.name}_allowed()"
         others = self.classes[device].commands

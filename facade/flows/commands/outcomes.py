@@ -145,7 +145,7 @@ class Tracked:
 
     @property
     def status(self) -> str:
-        """Status as clients see it: that of the last acknowledgement, or HELD, NEW or SENT."""
+        """Status as clients see it: the one in the last acknowledgement, and HELD, NEW or SENT before the first one."""
         return _SHOWN.get(self.state, self.state)
 
     @property
@@ -199,7 +199,7 @@ def command_of(id: str, device: str, name: str) -> CommandMessage:
 
 
 def kept(message: CommandMessage, state: str) -> CommandMessage:
-    """Return what is kept of a command in a state: its argument, which may be long, only while it waits."""
+    """Return a command as it is kept in a state: its argument, which may be long, is dropped unless it is held."""
     return message if state == HELD else msgspec.structs.replace(message, argument=None)
 
 

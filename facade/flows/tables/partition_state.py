@@ -1,4 +1,4 @@
-"""One partition of a worker: what its next transaction writes, and what to skip after a restart.
+"""The state of one partition in a worker, from which its next transaction and the reader after a restart follow.
 
 A record is settled by the transaction whose position is after it; a segment, by the transaction in which its table
 ends. After a restart reading continues at the first segment in flight, see `facade.flows.tables.recall`. Settled

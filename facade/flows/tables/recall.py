@@ -64,7 +64,7 @@ class Recalled:
 
     mark: Mark
     log: str
-    """The log as it is now; that of the mark may have been cut."""
+    """The present log; the log in the mark may have been cut."""
     note: str = ""
     """Difference between position, group and log; empty text: they agree."""
     under_way: dict[str, Table] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Recalled:
 
     @property
     def begin(self) -> int:
-        """Offset to read on from: that of the oldest segment in flight."""
+        """Offset at which reading continues: the oldest segment in flight."""
         return min([self.mark.next, *(in_flight(table).first for table in self.under_way.values())])
 
     def add_version(self, header: TableSegment) -> dict[str, str]:

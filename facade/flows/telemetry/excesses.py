@@ -1,7 +1,8 @@
-"""Devices with windowed values beyond their alarm limits: what the device server that shows them tells SdpMaster.
+"""Devices with windowed values beyond their alarm limits, which their device server reports to SdpMaster.
 
-The figures of nodes on SdpMaster are of some seconds (`nodeFigures`), and so is an excess: who sees a figure beyond its
-limit finds its reason in healthState. A shorter excess raises no alarm, by the delay of its condition.
+An excess lasts for some seconds, like the figures of nodes on SdpMaster (`nodeFigures`). So healthState has the reason
+for each figure beyond its limit on the page. A shorter excess raises no alarm, because its condition has a
+delay.
 """
 
 from collections.abc import Iterable, Iterator
