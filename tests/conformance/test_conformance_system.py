@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 WALK = "SdpSubarray/mid-sdp/subarray/01"
 ALERTS, TABLES, QUALITY = "mid-sdp/alerts/0", "mid-sdp/calibration/01", "mid-sdp/quality/01"
+PACE = "SdpIngestNode/heapsTotal/pace"
 
 
 def start(deployment: Deployment) -> None:
@@ -66,10 +67,12 @@ def test_the_whole_system_conforms_and_is_left_as_it_was(deploy: Deploy) -> None
     # Whether the system is quick enough is judged where the kit is meant to run: `make conformance`.
     assert set(outcomes.values()) <= {"passed", "slow", "skipped"}, text
     assert code == ("slow" in outcomes.values()), text
+    if outcomes[PACE] == "skipped":  # beside load no event came in 5 s: a longer look finds it
+        outcomes[PACE] = run_kit(deployment, "--window", 60)[1][PACE]
     passed = {id for id, outcome in outcomes.items() if outcome != "skipped"}
     wanted = {
         "SdpMaster/healthState/enum",
-        "SdpIngestNode/heapsTotal/pace",
+        PACE,
         "SdpIngestNode/heapRate/fresh",
         "SdpSubarray/Scan/durable",
         "SdpSubarray/obsState/on-bus",
