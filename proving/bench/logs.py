@@ -12,9 +12,10 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth, TransactionalLog
 from facade.flows.logs.messages import LOGS
-from facade.flows.logs.worker import LogWorker
+from facade.flows.logs.worker import log_worker
 from facade.icd.load import load
 from facade.infra.kafka import configure
+from facade.runtime.worker import TransactionalWorker
 from proving.bench.hops import WARM_UP, Sample, commands_and_alerts
 from proving.bench.load import MOST_WAITING, Filled, KeyedValues, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
@@ -83,8 +84,8 @@ def _otlp(first: int, now: float) -> bytes:
 
 
 def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
-    def make(log: TransactionalLog) -> LogWorker:
-        return LogWorker(log, load(), slot="0", clock=context.clock)
+    def make(log: TransactionalLog) -> TransactionalWorker:
+        return log_worker(log, load(), slot="0", clock=context.clock)
 
     return time_worker(context, LOGS, make, records, group=group, slot="0", broker_pid=broker_pid)
 
