@@ -195,11 +195,11 @@ def time_worker(
     return meter.timing(timed.given_up)
 
 
-def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> RoleTiming:
+def bare(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
     gc.set_threshold(_GC_THRESHOLD)
     meter, taken = Meter(context.clock, broker_pid), 0
     for count in bare_batches(
-        Connection(context.settings, clock=context.clock), topic, group=group, batch=BatchLimits().batch
+        Connection(context.settings, clock=context.clock), TOPIC, group=group, batch=BatchLimits().batch
     ):
         taken += count
         # A look at the clocks for each batch would cost more than the batch's share of the loop.
