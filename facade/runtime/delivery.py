@@ -1,4 +1,4 @@
-"""How a device server writes its snapshots, and what it does first where records have effects.
+"""The delivery of snapshots, and of effects before them.
 
 An effect is an event that a client must not miss, or a state that others read. Snapshots say from where a restart
 continues, so none may be written before the effects of all earlier records are durable.

@@ -70,7 +70,7 @@ class Transaction:
         by: str = "",
         age: float = 0.0,
     ) -> None:
-        self._log, self.name, self._by, self._clock = log, name, by or name, clock
+        self.log, self.name, self._by, self._clock = log, name, by or name, clock
         self.totals = {topic: RunningAccount() for topic in topics}
         """Committed records since the start of the process, and uncommitted ones, by topic."""
         self._reported: dict[tuple[str, int], float] = {}
@@ -84,7 +84,7 @@ class Transaction:
     def read(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records; the time counts as waiting if fewer than `limit` come."""
         began = self._clock.monotonic()
-        runs = self._log.take(limit, timeout)
+        runs = self.log.take(limit, timeout)
         if limit == 1 or sum(run.last_offset - run.first_offset + 1 for run in runs) < limit:
             self._waited += self._clock.monotonic() - began
         return runs
@@ -113,7 +113,7 @@ class Transaction:
         """Write results, dead letters and accounts, and the positions after the records."""
         now, now_us = self._clock.monotonic(), self._clock.now_us()
         # Step 1: the offsets that the transaction covers, of each partition.
-        ranges = self._log.ranges()
+        ranges = self.log.ranges()
         # Step 2: an account for each partition with records, and for each whose sign of life is due.
         accounts = self._accounts | {place: RunningAccount() for place in self._silent(ranges, now)}
         for place in accounts.keys() & ranges.keys():
@@ -128,17 +128,20 @@ class Transaction:
             entry = account.entry(self.name, topic, partition, now_us)
             records.append(as_record(ACCOUNTS, f"{topic}/{partition}", entry))
         # Step 4 (`TransactionalProducer`): begin; these records, then positions; the offsets of the group; commit.
-        self._log.commit(records)
+        self.log.commit(records)
         # Step 5: forget these records.
         self.forget()
         self._reported |= dict.fromkeys(accounts, now)
         for (topic, _), account in accounts.items():
             self.totals[topic].add(account)
 
-    def pause(self, duration: float) -> None:
-        """Wait after a failure [s]."""
-        self._clock.sleep(duration)
-        self._waited += duration
+    def give_up(self, reason: Aborted, retry: float) -> None:
+        """Forget the records, which come again, and wait after a failure, `retry` [s]."""
+        _log.warning("transaction given up worker=%s taken=%d reason=%s", self.name, self.taken, reason)
+        self.forget()
+        if not isinstance(reason, Revoked):
+            self._clock.sleep(retry)
+            self._waited += retry
 
     def forget(self) -> None:
         """Begin with nothing, after a commit or instead of one."""
@@ -148,10 +151,6 @@ class Transaction:
         for account in self.totals.values():
             account.uncommitted = 0
         self._began = self._clock.monotonic()
-
-    def close(self) -> None:
-        """Leave without a commit."""
-        self._log.close()
 
     def _tell_work(self, now: float) -> None:
         """Share the time since the last call among the accounts, by their records."""
@@ -164,15 +163,13 @@ class Transaction:
         """Return the partitions without records whose account is due: as a heartbeat, or with news."""
         topics = {topic for topic, _ in ranges}
         without = [(topic, -1) for topic in self.totals if topic not in topics]
+        silence = {place: now - at for place, at in self._reported.items()}
         return [
             place
             for place in (*ranges, *without)
             if place not in self._accounts
-            and (not self.taken or _is_news(ranges.get(place)) or self._is_silent(place, now))
+            and (not self.taken or _is_news(ranges.get(place)) or silence.get(place, SIGN_OF_LIFE) >= SIGN_OF_LIFE)
         ]
-
-    def _is_silent(self, place: tuple[str, int], now: float) -> bool:
-        return now - self._reported.get(place, float("-inf")) >= SIGN_OF_LIFE
 
 
 class TransactionalWorker:
@@ -206,7 +203,8 @@ class TransactionalWorker:
             if self._fold.take():
                 self._commit()
         except Aborted as reason:  # the log has gone back; after other errors it has not
-            self._give_up(reason)
+            self._fold.end(is_committed=False)
+            self._transaction.give_up(reason, self._retry)
 
     def finish(self) -> None:
         """Commit the open transaction, so that a planned stop repeats no work, and leave."""
@@ -215,19 +213,11 @@ class TransactionalWorker:
                 self._commit()
         except Aborted as reason:
             _log.warning("last transaction given up worker=%s reason=%s", self._transaction.name, reason)
-        self._transaction.close()
+        self._transaction.log.close()
 
     def _commit(self) -> None:
         self._transaction.commit(self._fold.output)
         self._fold.end(is_committed=True)
-
-    def _give_up(self, reason: Aborted) -> None:
-        name, taken = self._transaction.name, self._transaction.taken
-        _log.warning("transaction given up worker=%s taken=%d reason=%s", name, taken, reason)
-        self._transaction.forget()
-        self._fold.end(is_committed=False)
-        if not isinstance(reason, Revoked):
-            self._transaction.pause(self._retry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -338,7 +338,7 @@ def begin_bridge(_: Deployment, bare: Deployment) -> dict[str, Any]:
 
 
 Measured = Mapping[str, Sequence[Sample]]
-"""Samples by what was measured."""
+"""Samples of commands or alerts, by kind."""
 _COUNTS = {"commands": (200, 1000), "alerts": (300, 2000)}
 """Samples, of a quick measurement and of another one."""
 

@@ -184,7 +184,7 @@ def telemetry_worker(
     limits = limits or BatchLimits()
     streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
     transaction = Transaction(log, streams, name=slot, by=f"aggregate-{slot}", clock=clock)
-    return TransactionalWorker(transaction, TelemetryFold(log, transaction, streams, limits, clock), retry=limits.retry)
+    return TransactionalWorker(transaction, TelemetryFold(transaction, streams, limits, clock), retry=limits.retry)
 
 
 class TelemetryFold:
@@ -192,13 +192,12 @@ class TelemetryFold:
 
     def __init__(
         self,
-        log: TransactionalLog,
         transaction: Transaction,
         streams: Mapping[str, _Stream],
         limits: BatchLimits,
         clock: Clock,
     ) -> None:
-        self._log, self._transaction, self._clock = log, transaction, clock
+        self._log, self._transaction, self._clock = transaction.log, transaction, clock
         self.streams, self._limits = streams, limits
         self._lag = 0.0
         """Largest lag of a partition, relative to the limit; above 1 the worker is behind."""
