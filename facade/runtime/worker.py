@@ -91,7 +91,7 @@ class Transaction:
 
     def count(self, run: PartitionBatch, count: int, batches: int = 0) -> RunningAccount:
         """Count the records read, and rows of columnar batches separately; return their account."""
-        account = self._accounts.setdefault((run.topic, run.partition), RunningAccount())
+        account = self.accounts.setdefault((run.topic, run.partition), RunningAccount())
         account.batches += batches
         account.consumed += count
         self.taken += count
@@ -100,7 +100,7 @@ class Transaction:
 
     def settle(self, record: Record, outcome: Outcome, more: Mapping[str, int] | None = None) -> None:
         """Count the outcome of a record; a rejected record becomes a dead letter; `more`: see `dead_letter`."""
-        self._accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
+        self.accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
         if isinstance(outcome, RecordRejected):
             self.dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
             self.dead_bytes += len(self.dead_letters[-1].value or b"")
@@ -115,12 +115,12 @@ class Transaction:
         # Step 1: the offsets that the transaction covers, of each partition.
         ranges = self.log.ranges()
         # Step 2: an account for each partition with records, and for each whose sign of life is due.
-        accounts = self._accounts | {place: RunningAccount() for place in self._silent(ranges, now)}
+        accounts = self.accounts | {place: RunningAccount() for place in self._silent(ranges, now)}
         for place in accounts.keys() & ranges.keys():
             accounts[place].cover(ranges[place])
         for place, account in accounts.items():
             assert not account.balance, f"{place}: {account.balance} of {account.consumed} records have no outcome"
-        assert self.taken == sum(one.consumed for one in self._accounts.values()), "records are in no account"
+        assert self.taken == sum(one.consumed for one in self.accounts.values()), "records are in no account"
         self._tell_work(now)
         # Step 3: results, accounts and dead letters; their order within the transaction does not matter.
         records = [*output(ranges), *self.dead_letters]
@@ -145,7 +145,8 @@ class Transaction:
 
     def forget(self) -> None:
         """Begin with nothing, after a commit or instead of one."""
-        self._accounts: dict[tuple[str, int], RunningAccount] = {}
+        self.accounts: dict[tuple[str, int], RunningAccount] = {}
+        """Of the partitions with records, by topic and partition."""
         self.dead_letters: list[Record] = []
         self.taken = self.dead_bytes = 0
         for account in self.totals.values():
@@ -155,7 +156,7 @@ class Transaction:
     def _tell_work(self, now: float) -> None:
         """Share the time since the last call among the accounts, by their records."""
         spent = max(now - self._busy_since - self._waited, 0.0)
-        for account in self._accounts.values():
+        for account in self.accounts.values():
             account.busy = as_duration(spent * account.consumed / max(self.taken, 1))
         self._busy_since, self._waited = now, 0.0
 
@@ -167,7 +168,7 @@ class Transaction:
         return [
             place
             for place in (*ranges, *without)
-            if place not in self._accounts
+            if place not in self.accounts
             and (not self.taken or _is_news(ranges.get(place)) or silence.get(place, SIGN_OF_LIFE) >= SIGN_OF_LIFE)
         ]
 
