@@ -4,8 +4,8 @@ After a ``kill -9`` the next worker continues with the first record whose outcom
 also has the dead letters and an entry in the account of each partition, hence ``consumed = used + late + suppressed +
 dead-lettered`` holds for any committed prefix of the log.
 
-A worker has two parts. The `Transaction` reads records, and has their outcomes since the last commit. The `Fold` makes
-results of them, and is all that differs between workers.
+A worker has two parts. The `OpenTransaction` reads records, and has their outcomes since the last commit. The `Fold`
+makes results of them, and is all that differs between workers.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Fold(Protocol):
         """Begin with nothing, after a commit or instead of one."""
 
 
-class Transaction:
+class OpenTransaction:
     """The open transaction of a worker: the records read since the last commit, and their outcomes.
 
     Parameters
@@ -184,7 +184,7 @@ class TransactionalWorker:
         Pause after a transaction that failed [s].
     """
 
-    def __init__(self, transaction: Transaction, fold: Fold, *, retry: float) -> None:
+    def __init__(self, transaction: OpenTransaction, fold: Fold, *, retry: float) -> None:
         self._transaction, self._fold, self._retry = transaction, fold, retry
 
     @property
@@ -244,7 +244,7 @@ Convert = Callable[[Record], Sequence[Record] | Unused]
 class RecordFold:
     """Converts single records."""
 
-    def __init__(self, transaction: Transaction, convert: Convert, batching: RecordBatching) -> None:
+    def __init__(self, transaction: OpenTransaction, convert: Convert, batching: RecordBatching) -> None:
         self._transaction, self._convert, self._batching = transaction, convert, batching
         self.end(is_committed=False)
 
@@ -312,7 +312,7 @@ def record_worker(
         Name of the worker, in accounts, dead letters and log lines.
     """
     limits = batching or RecordBatching()
-    transaction = Transaction(log, [topic], name=name, clock=clock, age=limits.idle_interval)
+    transaction = OpenTransaction(log, [topic], name=name, clock=clock, age=limits.idle_interval)
     return TransactionalWorker(transaction, RecordFold(transaction, convert, limits), retry=limits.retry)
 
 

@@ -17,7 +17,7 @@ from facade.flows.logs.sums import LogSums, MetricSums
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, Transaction, TransactionalWorker, as_record
+from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
@@ -50,7 +50,7 @@ def log_worker(
 ) -> TransactionalWorker:
     """Return one slot of the group that processes logs and metrics."""
     limits = batching or LogBatching()
-    transaction = Transaction(log, TOPICS, name=f"logs-aggregate-{slot}", clock=clock, age=SIGN_OF_LIFE)
+    transaction = OpenTransaction(log, TOPICS, name=f"logs-aggregate-{slot}", clock=clock, age=SIGN_OF_LIFE)
     fold = LogFold(transaction, limits, most_summary=icd.topics[SUMMARY].max_bytes // 2)
     return TransactionalWorker(transaction, fold, retry=limits.retry)
 
@@ -58,7 +58,7 @@ def log_worker(
 class LogFold:
     """Sums up logs and metrics by host, rack and level."""
 
-    def __init__(self, transaction: Transaction, batching: LogBatching, *, most_summary: int) -> None:
+    def __init__(self, transaction: OpenTransaction, batching: LogBatching, *, most_summary: int) -> None:
         self._transaction, self._batching, self._most_summary = transaction, batching, most_summary
         self._racks: dict[str, str] = {}
         """By host, from the keys of records."""

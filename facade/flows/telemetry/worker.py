@@ -39,7 +39,7 @@ from facade.messages import RackSummary, Watermark
 from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, Transaction, TransactionalWorker, as_record
+from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 from facade.windows.frame import Frame, merge
 from facade.windows.summaries import as_partials
 
@@ -183,7 +183,7 @@ def telemetry_worker(
     """Return one slot of the group that aggregates all windowed topics."""
     limits = limits or BatchLimits()
     streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
-    transaction = Transaction(log, streams, name=slot, by=f"aggregate-{slot}", clock=clock)
+    transaction = OpenTransaction(log, streams, name=slot, by=f"aggregate-{slot}", clock=clock)
     return TransactionalWorker(transaction, TelemetryFold(transaction, streams, limits, clock), retry=limits.retry)
 
 
@@ -192,7 +192,7 @@ class TelemetryFold:
 
     def __init__(
         self,
-        transaction: Transaction,
+        transaction: OpenTransaction,
         streams: Mapping[str, _Stream],
         limits: BatchLimits,
         clock: Clock,
