@@ -1,4 +1,4 @@
-"""What a run found: figures, records that were lost or doubled, silences, and every difference from what was sent."""
+"""The result of a run: figures, lost and doubled records, silences, and differences from the records sent."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -126,7 +126,7 @@ def account(found: FoundCommands) -> Balance:
     made.wrong += [
         f"{line.id}: begun {as_seconds(line.begun_at - line.not_after):.3f} s after its not_after"
         for line in found.executions
-        if line.begun_at > line.not_after and not line.again  # what is done once more had begun in time
+        if line.begun_at > line.not_after and not line.again  # a repeated execution began in time before
     ]
     slowest = max((line.seconds for line in found.calls if line.answer != "no answer"), default=0.0)
     made.rows.append(("slowest answer of a device that was there", f"{slowest * 1e3:.0f} ms"))

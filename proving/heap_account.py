@@ -75,7 +75,7 @@ def compare(sent: HeapReport, found: HeapCounts) -> list[BalanceLine]:
 
 
 def settled_account(progress: ProgressLine, sent: HeapReport, found: Callable[[], HeapCounts]) -> list[BalanceLine]:
-    """Compare until every figure agrees: a lag is of a moment, and a worker that has just joined writes once more."""
+    """Compare until every figure agrees, as a lag is brief, and a worker that has just joined writes again."""
     lines: list[BalanceLine] = []
 
     def agrees() -> bool:

@@ -1,4 +1,4 @@
-"""What devices of a deployment show, as runs read it beside what was sent."""
+"""The values that devices of a deployment show, which runs compare with the records sent."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

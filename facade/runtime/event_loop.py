@@ -15,7 +15,7 @@ import msgspec
 
 from facade.bus import dead_letters
 from facade.bus.offsets import Extent, is_other
-from facade.bus.port import QueueingWriter, Reader, Record
+from facade.bus.port import Reader, Record
 from facade.clock import Clock, Time, as_seconds
 from facade.errors import BusError, ConfigError
 from facade.manifest import Isolation
@@ -23,6 +23,7 @@ from facade.outcome import RecordRejected
 from facade.runtime import snapshots
 from facade.runtime.accounts import RunningAccount
 from facade.runtime.columns import ReadingColumn
+from facade.runtime.delivery import Delivery, EffectsDelivery
 from facade.runtime.flow import VIEW_PERIOD, DeviceReading, Effects, Flow, LastReadings, View
 from facade.runtime.progress import Progress
 from facade.runtime.publisher import Publisher
@@ -69,89 +70,6 @@ class Timing:
     """Longest silence after a start, until the records already on the bus have been read [s]."""
 
 
-class EffectsDelivery:
-    """Delivery of a flow whose records have effects: none of them may be lost. It never waits.
-
-    Events are sent one by one in the order of the log, and the states that they lead to are written. Snapshots wait
-    until all in-sync replicas have these states: only then may a restart continue from the snapshot.
-    """
-
-    def __init__(self, writer: QueueingWriter, publisher: Publisher, effects: Effects) -> None:
-        self._writer, self._publisher, self._effects = writer, publisher, effects
-        self._current = False
-        """Whether the newest record of the topic has been read."""
-        self._prepared: Sequence[Record] = ()
-        self._mark = 0
-        self._failed = 0
-        """Number of lost states at the last time that all were durable, or were requested again."""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether snapshots are held back."""
-        return bool(self._prepared)
-
-    @property
-    def holds_snapshots(self) -> bool:
-        """Return whether no snapshot may be written now: events are not sent, or states not durable."""
-        return bool(self._publisher.queued) or self.is_open
-
-    def recall(self, bus: Bus) -> list[str]:
-        """Read the states from before a restart; return a text about each unusable one."""
-        return [
-            f"state at offset {record.offset} of {record.topic} is not usable: {outcome}"
-            for record in bus.read_all(self._effects.recalls)
-            if isinstance(outcome := self._effects.recall(record), RecordRejected)
-        ]
-
-    def start(
-        self, topic: str, own: Mapping[int, int], after: Mapping[int, int], *, is_restart: bool
-    ) -> Mapping[int, int]:
-        """Return the start offsets for a topic; after a restart, some records with effects are read again."""
-        if topic != self._effects.topic:
-            return own
-        before = self._effects.kept if is_restart else 0
-        return {partition: max(0, at - before) for partition, at in after.items()}
-
-    def note_position(self, reader: Reader, has_read: Callable[[str], bool]) -> None:
-        """Update whether the newest record of the topic with effects has been read."""
-        self._current = has_read(self._effects.topic) and not any(reader.behind(self._effects.topic).values())
-
-    def act(self, now: Time) -> None:
-        """Pass the events since the last call to the publisher, and write the states that they lead to."""
-        if not self._publisher.queued:
-            for device, attribute, reading in self._effects.events(now, current=self._current):
-                self._publisher.append(device, attribute, reading)
-        self._publisher.tick()  # first of all: clients wait for it
-        for record in self._effects.records(now):
-            self._writer.send(record)
-
-    def remember(self, shown: LastReadings) -> LastReadings:
-        """Leave attributes that follow from states on the bus out of a snapshot."""
-        device = self._effects.device
-        if device not in shown:
-            return shown
-        kept = {name: shown[device][name] for name in self._effects.remembered if name in shown[device]}
-        return {**shown, device: kept}
-
-    def hold(self, snapshots: Sequence[Record]) -> None:
-        """Hold snapshots back; every event has been sent, and every state is queued."""
-        assert not self._publisher.queued, "a snapshot would leave out events that have not been sent"
-        self._prepared, self._mark = snapshots, self._writer.mark()
-
-    def proceed(self) -> None:
-        """Send the snapshots if all states are durable. If one was lost, drop them and write the states again."""
-        if not self._prepared or not self._writer.settled(self._mark):
-            return
-        failed = self._writer.failures(self._effects.recalls)
-        if failed == self._failed:
-            for record in self._prepared:
-                self._writer.send(record)
-        else:
-            self._failed = failed
-            self._effects.again()
-        self._prepared = ()
-
-
 class EventLoop:
     """Reads, merges, publishes; `run` is the body of the thread."""
 
@@ -182,7 +100,8 @@ class EventLoop:
         self._clock = clock
         self._timing = timing or Timing()
         self._periodic_tasks = periodic_tasks
-        self._delivery = None if effects is None else EffectsDelivery(bus.writer(), publisher, effects)
+        writer = bus.writer()
+        self._delivery = Delivery(writer) if effects is None else EffectsDelivery(writer, publisher, effects)
         make = partial(Progress, keep=self._timing.rebuild, clock=clock)
         self._progress = {one.topic: make(one, sets_aside=one.topic not in left_to_others) for one in flows}
         self._snapshot_at = 0.0
@@ -259,14 +178,13 @@ class EventLoop:
             for record in self._read(reader, self._until_due()):
                 self._take(record)
             self._may_lack = False
-        if self._delivery is not None:
-            self._delivery.note_position(reader, self.has_read)
+        self._delivery.note_position(reader, self.has_read)
         if self._behind:
             self._behind = {topic for topic in self._behind if not reader.caught_up(topic)}
         failed = self.tick()
         if self._clock.monotonic() - self._snapshot_at >= self._timing.snapshot:
             self.write_snapshots(reader)
-        self._proceed()
+        self._delivery.proceed()
         if failed is not None:
             raise failed
 
@@ -281,13 +199,13 @@ class EventLoop:
 
         for one in self._periodic_tasks:
             one.end()
-        wait(_STATES_BY, self._have_open_dead_letters, self._proceed)
+        wait(_STATES_BY, self._have_open_dead_letters, self._delivery.proceed)
         if reader is not None:
             wait(_EVENTS_BY, lambda: bool(self._publisher.queued), self._publisher.tick)
             # Snapshots under way first, or the last ones would have to wait.
-            wait(_STATES_BY, lambda: self._is_open, self._proceed)
+            wait(_STATES_BY, self._delivery.is_open, self._delivery.proceed)
             self.write_snapshots(reader)
-            wait(_SNAPSHOTS_BY, lambda: self._is_open, self._proceed)
+            wait(_SNAPSHOTS_BY, self._delivery.is_open, self._delivery.proceed)
             reader.close()
         self._bus.writer().close(max(began + _END_BY - self._clock.monotonic(), 0.0))
 
@@ -305,18 +223,10 @@ class EventLoop:
         self._mark = writer.mark()
         return True
 
-    @property
-    def _is_open(self) -> bool:
-        return self._delivery is not None and self._delivery.is_open
-
-    def _proceed(self) -> None:
-        if self._delivery is not None:
-            self._delivery.proceed()
-
     def _until_due(self) -> float:
         if self._publisher.waiting:
             return 0.0
-        if self._behind or self._is_open:
+        if self._behind or self._delivery.is_open():
             return self._timing.wait
         due = min(self._publisher.due_at, self._snapshot_at + self._timing.snapshot) - self._clock.monotonic()
         return min(max(due, self._timing.wait), self._timing.idle)
@@ -331,8 +241,7 @@ class EventLoop:
         """Publish changes, also those by time alone; return the error of a flow or a view."""
         failed = None
         try:
-            if self._delivery is not None:
-                self._delivery.act(self._clock.now_us())
+            self._delivery.act(self._clock.now_us())
             # Right after a start a part of the records would make partial values. Restored values stay until all are
             # read.
             if not self._behind or self._clock.monotonic() - self._opened_at > self._timing.catch_up:
@@ -365,14 +274,13 @@ class EventLoop:
     def write_snapshots(self, reader: Reader) -> None:
         """Write the merged state, for the next start."""
         now = self._clock.monotonic()
-        if self._delivery is not None and self._delivery.holds_snapshots:
+        if self._delivery.holds_snapshots():
             return
         if self._have_open_dead_letters():
             return  # a snapshot counts their records: after a kill they would not be written again
         self._snapshot_at = now
         shown: LastReadings = self._publisher.shown() if any(one.durable for one in self._flows.values()) else {}
-        if self._delivery is not None:
-            shown = self._delivery.remember(shown)
+        shown = self._delivery.remember(shown)
         records = []
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
@@ -383,11 +291,7 @@ class EventLoop:
                 remembered = shown if flow.durable else {}
                 snapshot = progress.snapshot(self._instance, remembered, now=self._clock.now_us(), monotonic=now)
                 records.append(snapshots.to_record(snapshot))
-        if self._delivery is not None:
-            self._delivery.hold(records)
-            return
-        for record in records:
-            self._bus.writer().send(record)
+        self._delivery.write(records)
 
     def _open(self) -> Reader:
         if not self.restored:
@@ -399,7 +303,7 @@ class EventLoop:
                         troubles += self._publisher.restore(readings)
                     except (msgspec.ValidationError, ValueError) as error:
                         troubles.append(f"snapshot of {topic} has another form, its topic is read anew: {error}")
-            troubles += [] if self._delivery is None else self._delivery.recall(self._bus)
+            troubles += self._delivery.recall(self._bus)
             for trouble in troubles:
                 self._note(trouble)
             self.restored = True
@@ -410,8 +314,7 @@ class EventLoop:
                 for finding in progress.place(extents[topic]):
                     self._note(finding.describe(topic))
             own: Mapping[int, int] = progress.rebuild_from() if is_restart else progress.next
-            if self._delivery is not None:
-                own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
+            own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
             start[topic] = progress.on_log(dict(own))
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         reader, self._may_lack = open_readers(self._bus, topics, start, self._isolation), False

@@ -5,7 +5,7 @@ and it continues when the broker is back. At the end everything is flushed, so t
 by the broker.
 """
 
-from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -45,6 +45,10 @@ class StreamReport(msgspec.Struct, frozen=True, kw_only=True):
     undelivered: int
     """After the end: unconfirmed records; during the run: finally failed ones."""
     last_error: str
+    slipped: float = 0.0
+    """Delay of the stream by an absent broker or a slow machine [s]."""
+    longest_wait: float = 0.0
+    """Longest time between queueing and confirmation [s]."""
 
 
 EncodedRecords = tuple[list[bytes], list[bytes | None]] | tuple[list[bytes], list[bytes | None], list[Headers]]
@@ -103,19 +107,29 @@ class Stream(Protocol):
         """Return and count the next records, with the given time."""
 
 
-class StreamSender(ABC, Generic[ReportT]):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """How a stream is sent."""
+
+    pace: Callable[[Clock], Schedule]
+    """Makes the schedule."""
+    most_waiting: int = 50_000
+    """Unconfirmed records at which the stream waits."""
+    chunk: int = 10_000
+    """Most records generated at once, between two looks at the clock."""
+    rate: float | None = None
+    """Units of a stream that ends with its last unit, where a time is given [1/s]; None: it ends by the clock."""
+
+
+class StreamSender(Generic[ReportT]):
     """Sends one stream.
 
     Parameters
     ----------
-    pace
-        Makes the schedule.
+    report
+        Makes the report of the fields that all reports have.
     topic_name
         The topic's name on the brokers, for the report.
-    most_waiting
-        Unconfirmed records at which the stream waits.
-    chunk
-        Most records generated at once, between two looks at the clock.
     each_second
         Called with the report while running, and with the final report.
     last_error
@@ -125,21 +139,22 @@ class StreamSender(ABC, Generic[ReportT]):
     def __init__(
         self,
         stream: Stream,
+        shape: Shape,
+        report: Callable[[dict[str, Any]], ReportT],
         outlet: Outlet,
         *,
-        pace: Callable[[Clock], Schedule],
         clock: Clock,
         topic_name: str,
-        most_waiting: int,
-        chunk: int = 10_000,
         each_second: Callable[[ReportT], None],
         last_error: Callable[[], str] = str,
     ) -> None:
-        self._records, self._outlet, self._clock, self._pace = stream, outlet, clock, pace
-        self._topic_name, self._most_waiting, self._chunk = topic_name, most_waiting, chunk
-        self._each_second, self._last_error = each_second, last_error
+        self._records, self._shape, self._report, self._outlet, self._clock = stream, shape, report, outlet, clock
+        self._topic_name, self._each_second, self._last_error = topic_name, each_second, last_error
         self._signals = 0
         self._ended: float | None = None
+        self._waiting: deque[tuple[float, int]] = deque()
+        """When records were queued, and how many were queued by then."""
+        self._longest_wait = 0.0
         self._restart()
 
     def stop(self) -> None:
@@ -150,7 +165,7 @@ class StreamSender(ABC, Generic[ReportT]):
         """Send until the end, flush, and return the final report."""
         self._restart()
         while not (stopped_by := "signal" if self._signals else self._stopped_by(stop)):
-            if self._outlet.backlog >= self._most_waiting:
+            if self._outlet.backlog >= self._shape.most_waiting:
                 self._outlet.poll(0.01)
             else:
                 self._send(self._due(stop))
@@ -161,14 +176,10 @@ class StreamSender(ABC, Generic[ReportT]):
         self._each_second(report)
         return report
 
-    @abstractmethod
     def report(self, *, stopped_by: str = "", finished: bool = False) -> ReportT:
         """Return the present report."""
-
-    def _common(self, *, stopped_by: str, finished: bool) -> dict[str, Any]:
-        """Return the fields of every report, except the version of its schema."""
         queued, sent, failed = self._outlet.queued, self._outlet.delivered, self._outlet.failed
-        return {
+        common = {
             "finished": finished,
             "stopped_by": stopped_by,
             "topic": self._topic_name,
@@ -179,33 +190,54 @@ class StreamSender(ABC, Generic[ReportT]):
             "backlog": 0 if finished else queued - sent - failed,
             "undelivered": queued - sent if finished else failed,
             "last_error": self._last_error(),
+            "slipped": self._schedule.slipped,
+            "longest_wait": self._longest_wait,
         }
+        return self._report(common)
 
     def _stopped_by(self, stop: Stop) -> str:
         """Return the reason to stop: ``count`` or ``seconds``; empty: there is none."""
-        if stop.count is not None and self._records.given >= stop.count:
+        given, lasted = self._records.given, self._clock.monotonic() - self._began
+        if stop.count is not None and given >= stop.count:
             return "count"
-        return "seconds" if stop.seconds is not None and self._clock.monotonic() - self._began >= stop.seconds else ""
+        if stop.seconds is None:
+            return ""
+        if self._shape.rate is None:
+            return "seconds" if lasted >= stop.seconds else ""
+        # A stream at its full rate ends with its last unit, a delayed one by the clock.
+        has_ended = given >= round(stop.seconds * self._shape.rate) or lasted >= stop.seconds + 1
+        return "seconds" if has_ended else ""
 
     def _due(self, stop: Stop) -> int:
         """Wait a little, and return the number of due records."""
-        count = self._schedule.take()
-        return count if stop.count is None else min(count, stop.count - self._records.given)
+        count, given = self._schedule.take(), self._records.given
+        if stop.count is not None:
+            count = min(count, stop.count - given)
+        if stop.seconds is not None and self._shape.rate is not None:
+            count = min(count, round(stop.seconds * self._shape.rate) - given)
+        return count
 
     def _send(self, count: int) -> None:
-        while count > 0:
-            now = min(count, self._chunk)
+        for begin in range(0, count, self._shape.chunk):
+            now = min(count - begin, self._shape.chunk)
             self._outlet.send_many(self._records.topic, *self._records.take(now, self._clock.now_us()))
-            count -= now
+        if count > 0:
+            self._waiting.append((self._clock.monotonic(), self._outlet.queued))
 
     def _restart(self) -> None:
         self._began, self._began_wall = self._clock.monotonic(), as_seconds(self._clock.now_us())
         self._next_report = self._began + 1
-        self._schedule = self._pace(self._clock)
+        self._schedule = self._shape.pace(self._clock)
 
     def _look_after(self) -> None:
         self._outlet.poll(0)
-        now = self._clock.monotonic()
+        now, known = self._clock.monotonic(), self._outlet.queued - self._outlet.backlog
+        while self._waiting:
+            queued_at, queued = self._waiting[0]
+            self._longest_wait = max(self._longest_wait, now - queued_at)
+            if queued > known:
+                break
+            self._waiting.popleft()
         if now >= self._next_report:
             self._next_report = max(self._next_report + 1, now)
             self._each_second(self.report())

@@ -22,7 +22,7 @@ from facade.config import Settings, load_settings
 from facade.console import ERR
 from facade.files import write_json
 from facade.runtime.stopping import on_stop
-from facade.simulate.sender import PATIENCE, ReportT, Stop, StreamReport, StreamSender
+from facade.simulate.sender import PATIENCE, ReportT, Shape, Stop, Stream, StreamReport, StreamSender
 
 _BROKER_WAIT = 5.0
 _PLAIN_INTERVAL = 5.0
@@ -50,9 +50,10 @@ def deployment(bootstrap: str | None, prefix: str | None, **more: int | None) ->
 
 
 def send(
-    make: Callable[..., StreamSender[ReportT]],
+    stream: Stream,
+    shape: Shape,
+    report: Callable[[dict[str, Any]], ReportT],
     settings: Settings,
-    topic: str,
     stop: Stop,
     *,
     client: str,
@@ -63,8 +64,8 @@ def send(
 
     Parameters
     ----------
-    make
-        Makes the simulator from an outlet and the keywords of `StreamSender`.
+    report
+        Makes the report of the fields that all reports have.
     file
         File for the report; updated each second.
     summary
@@ -73,7 +74,7 @@ def send(
     clock, health = SystemClock(), BusHealth()
     connection = Connection(settings, clock=clock)
     writer = KafkaStreamWriter(connection, health=health, client=client, patience=PATIENCE)
-    if not writer.require_topic(topic, _BROKER_WAIT):
+    if not writer.require_topic(stream.topic, _BROKER_WAIT):
         ERR.print(
             f"[yellow]no Kafka broker answers at {escape(settings.bootstrap)}. The records wait for one; Ctrl-C"
             " gives up. The address comes from --bootstrap, KAFKA_BOOTSTRAP or the settings file."
@@ -85,10 +86,13 @@ def send(
                 write_json(file, state)
             show(state)
 
-        simulator = make(
+        simulator = StreamSender(
+            stream,
+            shape,
+            report,
             writer,
             clock=clock,
-            topic_name=connection.topic(topic),
+            topic_name=connection.topic(stream.topic),
             each_second=each_second,
             last_error=lambda: health.last_error,
         )

@@ -1,7 +1,7 @@
 """How late notifications are shown: each one from its own time to the Tango event that shows it.
 
-The notifications are read from their topic. The time of an event is that of the newest data in it,
-so a notification is shown by the first event whose time is not before its own. Of an attribute with windows, it must be
+The notifications are read from their topic. An event has the time of its newest data,
+so the first event with the time of a notification or a later one shows it. Of an attribute with windows, it must be
 an event of its own window: an event of a later one shows other notifications.
 """
 

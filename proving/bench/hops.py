@@ -3,8 +3,8 @@
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import msgspec
@@ -337,32 +337,35 @@ def begin_bridge(_: Deployment, bare: Deployment) -> dict[str, Any]:
     return {"bare": bridge.address, "bare_prefix": bare.settings.prefix}
 
 
+Measured = Mapping[str, Sequence[Sample]]
+"""Samples of commands or alerts, by kind."""
+_COUNTS = {"commands": (200, 1000), "alerts": (300, 2000)}
+"""Samples, of a quick measurement and of another one."""
+
+
 @contextmanager
 def commands_and_alerts(
-    testbed: Testbed, name: str, *, quick: bool
-) -> Iterator[tuple[Deployment, Callable[..., dict[str, Sequence[Sample]]]]]:
+    testbed: Testbed, name: str, *kinds: str, quick: bool
+) -> Iterator[tuple[Deployment, Callable[..., Measured]]]:
     """Make a system; give it with a function that measures commands and alerts there, as often as it is called.
 
     The arguments of the function are a label, and how many records go there and back before the first command.
+    `kinds`: by default both.
     """
-    counts = {"commands": 200, "alerts": 300} if quick else {"commands": 1000, "alerts": 2000}
-    with (
-        testbed.system(name, nodes=NODES) as system,
-        testbed.deployment(f"{name}-commands") as hops,
-        testbed.deployment(f"{name}-alerts") as bridged,
-    ):
-        ways: dict[str, tuple[Play, dict[str, Any]]] = {
-            "commands": (call_commands, begin_commands(system, hops)),
-            "alerts": (send_alerts, begin_bridge(system, bridged)),
-        }
+    ways: dict[str, tuple[Play, dict[str, Any]]] = {}
+    with ExitStack() as stack:
+        system = stack.enter_context(testbed.system(name, nodes=NODES))
+        for kind in kinds or _COUNTS:
+            bare = stack.enter_context(testbed.deployment(f"{name}-{kind}-bare"))
+            role, begin = (call_commands, begin_commands) if kind == "commands" else (send_alerts, begin_bridge)
+            ways[kind] = role, {"count": _COUNTS[kind][not quick], **begin(system, bare)}
 
-        def measure(label: str, warm_up: int = 0) -> dict[str, Sequence[Sample]]:
+        def measure(label: str, warm_up: int = 0) -> Measured:
             found: dict[str, Sequence[Sample]] = {}
-            for what, (role, task) in ways.items():
-                testbed.progress.step(f"  {counts[what]} {what}, {label}")
+            for kind, (role, task) in ways.items():
+                testbed.progress.step(f"  {task['count']} {kind}, {label}")
                 first = {"warm_up": warm_up} if "warm_up" in task else {}
-                client = system.play(role, ends=True, count=counts[what], **task | first)
-                found[what] = system.result(client, list[Sample])
+                found[kind] = system.result(system.play(role, ends=True, **task | first), list[Sample])
             return found
 
         yield system, measure
@@ -371,8 +374,7 @@ def commands_and_alerts(
 
 def commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     what = "Tango call -> durable record -> controller -> final ack -> event in the caller's process"
-    first = {"warm_up": WARM_UP}
-    return _measure(testbed, "commands", what, begin_commands, call_commands, 200 if quick else 1000, first)
+    return _beside_load(testbed, "commands", what, quick=quick)
 
 
 def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
@@ -390,44 +392,22 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
 
 def alerts(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     what = "alert on the bus -> event of lastAlert in another process"
-    return _measure(testbed, "alerts", what, begin_bridge, send_alerts, 300 if quick else 2000, {})
+    return _beside_load(testbed, "alerts", what, quick=quick)
 
 
-def _measure(
-    testbed: Testbed,
-    name: str,
-    what: str,
-    begin: Callable[[Deployment, Deployment], dict[str, Any]],
-    role: Play,
-    count: int,
-    first: dict[str, Any],
-) -> BenchOutcome:
-    """Measure in quiet, while four nodes notify at full rate, and beside large things.
-
-    Parameters
-    ----------
-    first
-        Further arguments of the client's first run.
-    """
-    parts: dict[str, Sequence[Sample]] = {}
-    with testbed.system(name, nodes=NODES) as system, testbed.deployment(f"{name}-bare") as bare:
-        task: dict[str, Any] = {"count": count, **begin(system, bare)}
-
-        def run(label: str, **more: Any) -> None:
-            testbed.progress.step(f"  {count} {name}, {label}")
-            client = system.play(role, ends=True, **task | more)
-            parts[label] = system.result(client, list[Sample])
-
-        run("quiet", **first)
+def _beside_load(testbed: Testbed, kind: str, what: str, *, quick: bool) -> BenchOutcome:
+    """Measure in quiet, while four nodes notify at full rate, and beside large things."""
+    with commands_and_alerts(testbed, kind, kind, quick=quick) as (system, measure):
+        parts = {"quiet": measure("quiet", WARM_UP)[kind]}
         stream(system, RATE)
         testbed.progress.wait(_SETTLE, "warm-up")
-        run(f"{RATE:,.0f} notifications/s")
+        label = f"{RATE:,.0f} notifications/s"
+        parts[label] = measure(label)[kind]
         label = large(system)
         testbed.progress.wait(_SETTLE, "warm-up")
-        run(label)
-        system.processes.check()
+        parts[label] = measure(label)[kind]
     return BenchOutcome(
-        name=name,
+        name=kind,
         what=what,
         verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
     )

@@ -1,7 +1,7 @@
 """Logs: the rate of one worker, and what a flood of them does to commands and alerts."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,13 +12,14 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaStreamWriter
 from facade.bus.port import BusHealth, TransactionalLog
 from facade.flows.logs.messages import LOGS
-from facade.flows.logs.worker import LogWorker
+from facade.flows.logs.worker import log_worker
 from facade.icd.load import load
 from facade.infra.kafka import configure
-from proving.bench.hops import WARM_UP, Sample, commands_and_alerts
+from facade.runtime.worker import TransactionalWorker
+from proving.bench.hops import WARM_UP, Measured, commands_and_alerts
 from proving.bench.load import MOST_WAITING, Filled, KeyedValues, pour
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios
-from proving.bench.throughput_roles import RoleTiming, bare, time_worker
+from proving.bench.throughput_roles import RoleTiming, time_worker
 from proving.deployment import Deployment
 from proving.roles import RoleContext
 from proving.testbed import Testbed
@@ -83,8 +84,8 @@ def _otlp(first: int, now: float) -> bytes:
 
 
 def worker(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
-    def make(log: TransactionalLog) -> LogWorker:
-        return LogWorker(log, load(), slot="0", clock=context.clock)
+    def make(log: TransactionalLog) -> TransactionalWorker:
+        return log_worker(log, load(), slot="0", clock=context.clock)
 
     return time_worker(context, LOGS, make, records, group=group, slot="0", broker_pid=broker_pid)
 
@@ -96,21 +97,19 @@ _FORMS = {"syslog": 1, "otlp": BATCH}
 
 
 def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    records, pairs = (1_500_000, 2) if quick else (2_000_000, 3)
+    records, runs = (1_500_000, 2) if quick else (2_000_000, 3)
     verdicts: list[BarVerdict] = []
     for form, each in _FORMS.items():
         with testbed.deployment(f"logs-{form}", without="") as made:
             testbed.progress.step(f"  filling {LOGS} with {records:,} records as {form}")
             made.result(made.play(fill, ends=True, records=records, form=form), Filled, 1800.0)
-            found = [_pair(made, records, each, number) for number in range(pairs)]
-        rate = statistics.median(worker.rate * each for worker, _ in found) / MEGA
+            found = [_timed(made, records, number) for number in range(runs)]
         if each == 1:
-            one = ratios((worker.rate / MEGA, 1.0) for worker, _ in found)
-            verdicts.append(at_least(f"{form}: one worker, M records/s", one, BAR))
+            rates = ratios((one.rate / MEGA, 1.0) for one in found)
+            verdicts.append(at_least(f"{form}: one worker, M records/s", rates, BAR))
         else:
+            rate = statistics.median(one.rate * each for one in found) / MEGA
             verdicts.append(BarVerdict(what=f"{form}, {each} in each: one worker", bar="", found=f"{rate:.2f} M/s"))
-        beside = ratios((worker.rate, bare.rate) for worker, bare in found)
-        verdicts.append(BarVerdict(what=f"{form}: worker / bare consume()", bar="", found=str(beside)))
     return BenchOutcome(
         name="logs",
         what="one worker of logs (decoding, sums, numbers of shippers, transactions), M records/s",
@@ -118,12 +117,9 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     )
 
 
-def _pair(made: Deployment, records: int, each: int, number: int) -> tuple[RoleTiming, RoleTiming]:
-    task: dict[str, Any] = {"broker_pid": made.broker.pid}
-    timing = made.play(worker, ends=True, group=f"worker-{number}", records=records, **task)
-    timed = made.result(timing, RoleTiming)
-    beside = made.play(bare, ends=True, group=f"bare-{number}", records=records // each, topic=LOGS, **task)
-    return timed, made.result(beside, RoleTiming)
+def _timed(made: Deployment, records: int, number: int) -> RoleTiming:
+    task: dict[str, Any] = {"broker_pid": made.broker.pid, "records": records}
+    return made.result(made.play(worker, ends=True, group=f"worker-{number}", **task), RoleTiming)
 
 
 _QUOTA_BAR = 1.10
@@ -134,7 +130,7 @@ _QUIET, _FREE, _LIMITED = "quiet", "flood without quotas", "flood with quotas"
 
 
 def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    found: dict[str, dict[str, Sequence[Sample]]] = {}
+    found: dict[str, Measured] = {}
     rates: dict[str, float] = {}
     with commands_and_alerts(testbed, "flood", quick=quick) as (system, measure):
         found[_QUIET] = measure(_QUIET, WARM_UP)
@@ -165,7 +161,7 @@ def _limit(system: Deployment) -> None:
     configure(quotas.alter(system.settings.bootstrap, "clients", name, rate), None, system.progress.step)
 
 
-def _verdicts(found: dict[str, dict[str, Sequence[Sample]]]) -> list[BarVerdict]:
+def _verdicts(found: dict[str, Measured]) -> list[BarVerdict]:
     verdicts = []
     for name in found[_QUIET]:
         p99 = {label: made.p99 for label, one in found.items() if (made := quantiles([s.whole for s in one[name]]))}

@@ -6,16 +6,16 @@ measured are idle. Each side is measured in turn, with all that a deployment nee
 
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from facade.bus import rights
 from facade.bus.kafka import access
 from facade.bus.quotas import name_of
 from proving import testbed as beds
-from proving.bench.hops import WARM_UP, Sample, commands_and_alerts
-from proving.bench.load import ROWS, fill_batches, fill_topic
+from proving.bench.hops import WARM_UP, Measured, commands_and_alerts
+from proving.bench.load import fill_topic
 from proving.bench.report import MEGA, BarVerdict, BenchOutcome, machine, quantiles, ratios
 from proving.bench.throughput import run_worker
 from proving.bench.throughput_roles import RoleTiming
@@ -31,20 +31,15 @@ _ROLE: Final = "aggregate"
 
 _Side = TypeVar("_Side")
 Pairs = Sequence[tuple[RoleTiming, RoleTiming]]
-SecuredRound = Mapping[str, Mapping[str, Sequence[Sample]]]
+SecuredRound = Mapping[str, Measured]
 """Samples by side and measured path."""
 
 
 def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
-    forms: dict[str, tuple[Callable[..., Any], int, int]] = {"JSON": (fill_topic, 1, 500_000 if quick else 4_000_000)}
-    if not quick:
-        forms["columnar"] = (fill_batches, ROWS, 12_000)
-    runs, rounds, warm_up = (2, 1, WARM_UP // 20) if quick else (3, 3, WARM_UP // 4)
-    verdicts: list[BarVerdict] = []
+    records, runs, rounds, warm_up = (500_000, 2, 1, WARM_UP // 20) if quick else (4_000_000, 3, 3, WARM_UP // 4)
     with beds.testbed(testbed.folder / "secured", testbed.progress, brokers=3, secure=True) as three:
         sides = {SECURED: three, OPEN: testbed}
-        for form, (fill, rows, amount) in forms.items():
-            verdicts += worker_verdicts(form, _workers(form, sides, fill, rows, amount, runs), rows)
+        verdicts = worker_verdicts(_workers(sides, records, runs))
         found: list[SecuredRound] = []
         for number in range(rounds):
             made = {}
@@ -61,19 +56,17 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     )
 
 
-def _workers(
-    form: str, sides: Mapping[str, Testbed], fill: Callable[..., Any], rows: int, amount: int, runs: int
-) -> list[tuple[RoleTiming, RoleTiming]]:
-    """Time a worker on both sides, with the same records; the first pair is a warm-up."""
+def _workers(sides: Mapping[str, Testbed], records: int, runs: int) -> list[tuple[RoleTiming, RoleTiming]]:
+    """Time a worker on both sides, with the same records as JSON; the first pair is a warm-up."""
     numbers = itertools.count()
     with ExitStack() as stack:
-        made = {side: stack.enter_context(bed.deployment(f"secured-{form}")) for side, bed in sides.items()}
+        made = {side: stack.enter_context(bed.deployment("secured-worker")) for side, bed in sides.items()}
         for deployment in made.values():
             _grant(deployment)
-            fill(deployment, amount, **{"partitions": 1} if fill is fill_batches else {})
+            fill_topic(deployment, records)
 
         def timed(deployment: Deployment) -> RoleTiming:
-            return run_worker(deployment, amount, rows=rows, login=_ROLE, group=f"{_ROLE}-{next(numbers)}")
+            return run_worker(deployment, records, login=_ROLE, group=f"{_ROLE}-{next(numbers)}")
 
         found = [{side: timed(one) for side, one in _in_turn(made, number)} for number in range(1 + runs)]
     return [(one[SECURED], one[OPEN]) for one in found[1:]]
@@ -91,13 +84,13 @@ def _grant(deployment: Deployment) -> None:
         access.create_acls(deployment.connection, [rights.Acl(name_of(_ROLE), "Read", "group", groups, prefixed=True)])
 
 
-def worker_verdicts(form: str, pairs: Pairs, rows: int) -> list[BarVerdict]:
-    secured, open_ = (statistics.median(pair[side].rate for pair in pairs) * rows / MEGA for side in (0, 1))
+def worker_verdicts(pairs: Pairs) -> list[BarVerdict]:
+    secured, open_ = (statistics.median(pair[side].rate for pair in pairs) / MEGA for side in (0, 1))
     rate = ratios((one.rate, other.rate) for one, other in pairs)
     used = ratios((one.cpu_per_million, other.cpu_per_million) for one, other in pairs)
     return [
-        BarVerdict(what=f"worker, {form}: rate", bar="", found=f"{rate}: {secured:.3g} M/s beside {open_:.3g} M/s"),
-        BarVerdict(what=f"worker, {form}: its processor time for a record", bar="", found=str(used)),
+        BarVerdict(what="worker, JSON: rate", bar="", found=f"{rate}: {secured:.3g} M/s beside {open_:.3g} M/s"),
+        BarVerdict(what="worker, JSON: its processor time for a record", bar="", found=str(used)),
     ]
 
 

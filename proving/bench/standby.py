@@ -42,8 +42,6 @@ class SeenService(msgspec.Struct, frozen=True, kw_only=True):
     """Answers with a value."""
     commands: list[float] = []
     """Answers of a server that may command."""
-    refusals: list[tuple[float, str]] = []
-    """Refusals by a server that may not command."""
     events: list[float] = []
     """First events of each subscription of a client that looks each second, as SKA's do."""
     alerts: list[tuple[float, int]] = []
@@ -111,8 +109,7 @@ def _command(proxy: Any, name: str, seen: SeenService, clock: Clock) -> None:
         if not failed.args[0].origin.startswith("Sdp"):
             raise  # it is Tango's: the server is away
         if _BY_STATE not in failed.args[0].desc:
-            seen.refusals.append((clock.now(), failed.args[0].desc))
-            return
+            return  # by a server that may not command
     seen.commands.append(clock.now())
 
 
@@ -231,8 +228,6 @@ def _judge(instance: str, seen: SeenService, changes: Sequence[tuple[bool, float
         yield at_most(f"{instance} {how}: longest gap of values", _longest(seen.values, at), bar, "s")
         if seen.commands:
             yield at_most(f"{instance} {how}: longest gap of commands", _longest(seen.commands, at), bar, "s")
-            refused = sum(any(0 <= time - one < _SETTLE for one in at) for time, _ in seen.refusals)
-            yield BarVerdict(what=f"{instance} {how}: commands refused without need", bar="", found=str(refused))
         if seen.alerts:
             alerts = _longest([time for time, _ in seen.alerts], at)
             yield at_most(f"{instance} {how}: longest silence between two alerts", alerts, KILLED_BAR, "s")

@@ -14,7 +14,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.clock import Clock, Time
-from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.icd.load import load
 from facade.runtime.worker import TransactionalWorker
 from proving import gauges
@@ -163,7 +163,7 @@ def worker(
     context: RoleContext, *, group: str, slot: str, records: int, broker_pid: int, gated: bool = False, rows: int = 1
 ) -> RoleTiming:
     def make(log: TransactionalLog) -> TransactionalWorker:
-        return TelemetryWorker(log, load(), context.settings, slot=slot, clock=context.clock)
+        return telemetry_worker(log, load(), context.settings, slot=slot, clock=context.clock)
 
     return time_worker(context, TOPIC, make, records * rows, group=group, slot=slot, broker_pid=broker_pid, gated=gated)
 
@@ -195,11 +195,11 @@ def time_worker(
     return meter.timing(timed.given_up)
 
 
-def bare(context: RoleContext, *, group: str, records: int, broker_pid: int, topic: str = TOPIC) -> RoleTiming:
+def bare(context: RoleContext, *, group: str, records: int, broker_pid: int) -> RoleTiming:
     gc.set_threshold(_GC_THRESHOLD)
     meter, taken = Meter(context.clock, broker_pid), 0
     for count in bare_batches(
-        Connection(context.settings, clock=context.clock), topic, group=group, batch=BatchLimits().batch
+        Connection(context.settings, clock=context.clock), TOPIC, group=group, batch=BatchLimits().batch
     ):
         taken += count
         # A look at the clocks for each batch would cost more than the batch's share of the loop.

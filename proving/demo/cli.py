@@ -35,7 +35,7 @@ from proving.supervisor import Supervisor
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _PATIENCE = 2
-"""Signals that are handed on; whoever sends a third one wants an end, also of a player that hangs in a library."""
+"""Number of signals that are handed on. The third one kills the player, which may hang in a library."""
 _PR_SET_PDEATHSIG: Final = 1
 """Linux's prctl: a signal for the time when the parent is gone."""
 

@@ -1,4 +1,4 @@
-"""The commands and orders of a demo: what became of each, and their account by that of the fault runs."""
+"""The outcomes of a demo's commands and orders, and their account, which the account of the fault runs makes."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ def unfinished(given: Sequence[Given], ends: Mapping[str, str]) -> list[str]:
 
 
 def balance(found: FoundCommands, *, orders: bool) -> tuple[list[BalanceLine], list[str]]:
-    """Return the account of TM's commands by device, or that of orders by the kind of device, and all that is wrong."""
+    """Return the account of TM's commands by device, or of orders by kind of device, and a text for each fault."""
     lines: list[BalanceLine] = []
     wrong: list[str] = []
     named = [one.device for one in found.commands if bool(one.parent) == orders]
@@ -128,7 +128,7 @@ def balance(found: FoundCommands, *, orders: bool) -> tuple[list[BalanceLine], l
 
 
 def _part(found: FoundCommands, devices: set[str], *, orders: bool) -> FoundCommands:
-    """Return what is about TM's commands, or about orders, of some devices."""
+    """Return the part about TM's commands to some devices, or about the orders to them."""
     commands = [one for one in found.commands if one.device in devices and bool(one.parent) == orders]
     ids = {one.id for one in commands}
     other = {one.id for one in found.commands} - ids

@@ -79,8 +79,8 @@ class AlertChapter:
         writer = KafkaWriter(demo.deployment.connection_of("alert-source"), health=BusHealth(), client="demo-source")
         self._sources = {name: AlertSource(name, writer, demo.clock) for name in _SOURCES}
         self._actions: set[tuple[str, str, str]] = set()
-        """Action, condition and source. One that was tried again may have been done at the first try, whose id nobody
-        was told: the second is then a dead letter."""
+        """Action, condition and source, without the id: if the answer to a first try was lost, the second try is a dead
+        letter."""
         self._sent: dict[str, int] = dict.fromkeys(_SOURCES, 0)
         self.entries: list[FollowedAlert] = []
         self._lost: list[str] = []
@@ -224,7 +224,7 @@ class AlertChapter:
 
 
 def _lines(where: str, figures: Mapping[str, tuple[int, int]]) -> list[BalanceLine]:
-    """Return lines of an account: of each figure, what was expected and what was found."""
+    """Return a line of the account for each figure, which has the expected and the found number."""
     return [BalanceLine(where, what, *figure) for what, figure in figures.items()]
 
 

@@ -18,7 +18,7 @@ WORKER_RECOVERY: Final = 15.0
 CONTROLLER_RECOVERY: Final = 15.0
 """Longest time from the new start of a killed controller until the command that it was executing has an outcome [s]."""
 INVALID_SLACK: Final = 1.0
-"""Silent attributes are ATTR_INVALID so long after the ICD's staleness limit at the latest [s]."""
+"""Longest time from the ICD's staleness limit until a silent attribute is ATTR_INVALID [s]."""
 FLOWS_WITHIN: Final = 30.0
 """Longest time from the start until all nodes show a value [s]."""
 OBSERVED_WITHIN: Final = 90.0
@@ -41,7 +41,7 @@ class DemoOptions:
     """Nodes with the share of packets that each loses, as ``NODE:SHARE``."""
     kills: bool = True
     controller: bool = True
-    """Without one nothing executes commands: TM does not observe, and what is killed while it does is left alone."""
+    """Whether a controller executes commands; otherwise TM does not observe, and its servers are not killed."""
     logs: bool = False
     mirror: bool = False
     blocks: bool = False

@@ -31,7 +31,7 @@ class PlannedCommand:
     ends: str
     """obsState that it leads to, or OFF."""
     argument: Callable[[int, int, str], Argument] | None = None
-    """Made of the subarray's number, that of the try, and the day (YYYYMMDD)."""
+    """Makes the argument, by the numbers of the subarray and of the try, and the day (YYYYMMDD)."""
     stays: bool = False
     """Whether TM lets some time pass in the state reached."""
 
@@ -74,7 +74,7 @@ OBSERVATION = (
 )
 
 SWITCHED_ON = OBSERVATION[1:-1]
-"""What is left of it where SDP as a whole is switched on and off."""
+"""The observation of a subarray that is switched on and off together with SDP as a whole."""
 BEFORE = (PlannedCommand("Standby", ON, STANDBY), PlannedCommand("On", STANDBY, ON))
 """Commands for SDP as a whole: its State is ON before anybody has commanded it, in which On is not allowed."""
 AFTER = (PlannedCommand("Off", ON, OFF),)

@@ -147,7 +147,7 @@ _PERIOD = 0.005
 _ERROR, _INFO = 11, 14
 """Priorities of syslog: user.err and user.info."""
 _ERRORS_EACH = 100
-"""One in so many records is an error."""
+"""Number of records for each error among them."""
 _SEVERITY: Final = ("FATAL", "ERROR", "ERROR", "ERROR", "WARN", "INFO", "INFO", "DEBUG")
 """Of SdpLogs, for each severity of syslog."""
 _HEADER = re.compile(rb"<(\d{1,3})>1 \S+ \S+ (\S+) ")
@@ -165,7 +165,7 @@ class Came:
         self.lines = 0
         """A batch has several."""
         self.nonsense = 0
-        """Records that nobody can read."""
+        """Unreadable records."""
         self.severities: Counter[str] = Counter()
         """Lines by severity, as SdpLogs names it."""
         self.programs: Counter[str] = Counter()
@@ -209,7 +209,7 @@ class LogChapter:
         self._failure = ""
         """Why no more could be written."""
         self._lines: list[BalanceLine] = []
-        """What was found at the last look."""
+        """The account at the last comparison."""
         self._stop = threading.Event()
         self._writer = threading.Thread(target=self._write, name="log", daemon=True)
 

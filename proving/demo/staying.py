@@ -23,7 +23,7 @@ from proving.deployment import PROGRAM
 _LOOK_EVERY: Final = 1.0
 """Time between two looks at what runs [s]."""
 _GONE: Final = 60.0
-"""So long a demo waits for Kafka and the Tango database, without which nothing works [s]."""
+"""Longest wait for Kafka and the Tango database, on which everything depends [s]."""
 _BY_HAND: Final = frozenset({0, *(-one for one in (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM))})
 """Exit codes of a process that somebody has ended; after any other it failed by itself."""
 
@@ -188,7 +188,7 @@ def _how(code: int | None) -> str:
 
 
 def start_page(demo: Demo) -> str:
-    """Start the operator's page, where it is installed; return its address and who may act, or how to install it."""
+    """Start the operator's page, if it is installed; return a line with its address or its installation."""
     if how := how_to_install():
         return f"The operator's page is not installed: {how}"
     tokens = {role: secrets.token_urlsafe(16) for role in ("operator", "expert")}

@@ -42,7 +42,7 @@ _PAUSE = 0.25
 _LOOK = 0.5
 """Silence after which TM looks whether the device server is still there [s]."""
 _RENEWED = 10
-"""So many looks in silence later TM subscribes anew, which brings what is shown: an event may have been lost."""
+"""Looks in silence after which TM subscribes again, as an event may have been lost; it then gets the present values."""
 LONGEST = 60.0
 """Longest wait for anything on a machine that is fast enough [s]; the facade itself gives up on a command before."""
 _TRIES = 5

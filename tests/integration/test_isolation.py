@@ -10,7 +10,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.port import Record
 from facade.clock import ManualClock, SystemClock
 from facade.config import load_settings
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.runtime.composition import Server
 from tests.support.alerting import alert
@@ -31,7 +31,7 @@ def summaries(heaps: int, now: float) -> list[Record]:
     clock = ManualClock(now)
     broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
     settings = load_settings({"SDP_INGEST_NODES": "1"})
-    worker = TelemetryWorker(
+    worker = telemetry_worker(
         MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate"), ICD, settings, slot="0", clock=clock
     )
     for seq in range(heaps):

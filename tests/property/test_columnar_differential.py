@@ -13,7 +13,7 @@ from facade.bus.port import Record
 from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.messages import StreamAccount
 from tests.support.columnar import columnar
@@ -55,7 +55,7 @@ def work(records):
     for record in [Record(topic="ingest.heaps", key=b"0", value=None), *records]:
         broker.append(replace(record, partition=0))
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=lambda: None)
-    worker = TelemetryWorker(log, ICD, Settings(nodes=4), slot="0", clock=clock)
+    worker = telemetry_worker(log, ICD, Settings(nodes=4), slot="0", clock=clock)
     for _ in range(5):
         worker.step()
         clock.sleep(0.1)

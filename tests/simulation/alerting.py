@@ -13,7 +13,7 @@ from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import PACKETS, ActionKind, Alarm
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.flows.alerts.packets import Intake, PacketCodec
+from facade.flows.alerts.packets import PacketCodec, intake_worker
 from facade.flows.alerts.source import AlertSource
 from facade.icd.load import load
 from facade.reading import Reading
@@ -95,7 +95,7 @@ class Alerting:
             health=BusHealth(),
             outputs=ICD.outputs("alerts-intake"),
         )
-        worker = Intake(log, ICD, slot=slot, clock=process.clock)
+        worker = intake_worker(log, ICD, slot=slot, clock=process.clock)
         site.give_signs(process, name, connection)
         while True:
             worker.step()

@@ -14,7 +14,7 @@ from facade.bus.port import BusHealth
 from facade.flows.logs.flow import LogFlow
 from facade.flows.logs.messages import LOGS, METRICS, TOPICS
 from facade.flows.logs.records import LOG_SEVERITIES
-from facade.flows.logs.worker import LogWorker
+from facade.flows.logs.worker import log_worker
 from facade.icd.load import load
 from tests.simulation.scheduler import Process
 
@@ -79,7 +79,7 @@ class Shipping:
         log = KafkaTransactionalLog(
             connection, *TOPICS, group=GROUP, slot=slot, health=BusHealth(), outputs=ICD.outputs(GROUP)
         )
-        site.work(process, LogWorker(log, ICD, slot=slot, clock=process.clock), connection)
+        site.work(process, log_worker(log, ICD, slot=slot, clock=process.clock), connection)
 
     def differences(self, site: "Site") -> Iterator[str]:
         """Say where sums are not what was sent."""

@@ -11,7 +11,7 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth, Fenced
 from facade.config import Settings
 from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.instances import devices_of
@@ -272,7 +272,7 @@ class Site:
             health=BusHealth(),
             outputs=ICD.outputs("aggregate"),
         )
-        self.work(process, TelemetryWorker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
+        self.work(process, telemetry_worker(log, ICD, self.settings, slot=slot, clock=process.clock), connection)
 
     def work(self, process: Process, worker: WorkerLoop, connection: Connection) -> None:
         """Let a worker work until it is asked to stop."""

@@ -15,16 +15,16 @@ from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Record
 from facade.clock import Clock, ManualClock
 from facade.config import Settings
-from facade.flows.alerts.packets import Intake
+from facade.flows.alerts.packets import intake_worker
 from facade.flows.logs.worker import TOPICS as LOGS
-from facade.flows.logs.worker import LogWorker
+from facade.flows.logs.worker import log_worker
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker
 from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.instances import devices_of
 from facade.runtime.composition import Server
@@ -45,9 +45,9 @@ class Site:
         self.open()
         log, packets = self.log("aggregate", *windowed(ICD)), self.log("alert-packets-intake", "alert-packets")
         self.workers = [
-            TelemetryWorker(log, ICD, SETTINGS, slot="0", clock=self.clock),
-            Intake(packets, ICD, slot="0", clock=self.clock),
-            LogWorker(self.log("logs-aggregate", *LOGS), ICD, slot="0", clock=self.clock),
+            telemetry_worker(log, ICD, SETTINGS, slot="0", clock=self.clock),
+            intake_worker(packets, ICD, slot="0", clock=self.clock),
+            log_worker(self.log("logs-aggregate", *LOGS), ICD, slot="0", clock=self.clock),
             TableWorker(
                 self.member("tables-assemble", "calibration"),
                 self.bus(),

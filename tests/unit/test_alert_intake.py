@@ -12,10 +12,10 @@ from facade.bus.dead_letters import original
 from facade.bus.port import TRANSACTION, Aborted, Record
 from facade.clock import ManualClock
 from facade.flows.alerts.messages import Alert, decode_alert
-from facade.flows.alerts.packets import Intake, PacketCodec, PacketContent
+from facade.flows.alerts.packets import PacketCodec, PacketContent, intake_worker
 from facade.icd.load import load
 from facade.runtime.accounts import AccountEntry
-from facade.runtime.worker import RecordBatching
+from facade.runtime.worker import RecordBatching, TransactionalWorker
 from tests.support.alerting import Bench
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
@@ -29,9 +29,9 @@ def broker() -> MemoryBroker:
     return MemoryBroker(ManualClock(), PARTITIONS)
 
 
-def intake(broker, fault=lambda: None, **pace) -> Intake:
+def intake(broker, fault=lambda: None, **pace) -> TransactionalWorker:
     log = MemoryTransactionalLog(broker, "alert-packets", group="alerts-intake", fault=fault)
-    return Intake(log, ICD, slot="0", clock=broker.clock, batching=RecordBatching(**pace))
+    return intake_worker(log, ICD, slot="0", clock=broker.clock, batching=RecordBatching(**pace))
 
 
 def packet(sequence: int, source="lsst/001", size=100, **fields) -> bytes:
@@ -240,14 +240,14 @@ def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
 
 def test_a_mistake_of_ours_about_one_packet_ends_no_worker(broker, monkeypatch):
     worker = intake(broker)
-    alert = CODEC.alert
+    alert = PacketCodec.alert
 
-    def failing(value, place):
+    def failing(codec, value, place):
         if place.endswith("/1"):
             raise ZeroDivisionError("a mistake")
-        return alert(value, place)
+        return alert(codec, value, place)
 
-    monkeypatch.setattr(worker._codec, "alert", failing)
+    monkeypatch.setattr(PacketCodec, "alert", failing)
     send(broker, packet(1), packet(2), packet(3))
     work(broker, worker)
     assert [one.sequence for one in taken(broker)] == [1, 3]

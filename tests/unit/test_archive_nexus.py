@@ -34,7 +34,7 @@ from facade.flows.archive.nexus_groups import QUALITIES, WindowGrid
 from facade.flows.archive.stores import FolderStore
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.units import UNITS, udunits
 from facade.messages import (
     Alert,
@@ -297,7 +297,7 @@ def test_windows_agree_with_the_notifications_that_a_worker_summed_up(tmp_path: 
     clock = ManualClock(BASE_US / 1e6)
     broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")
-    worker = TelemetryWorker(log, ICD, Settings(nodes=4), slot="0", clock=clock)
+    worker = telemetry_worker(log, ICD, Settings(nodes=4), slot="0", clock=clock)
     for tick in range(400):  # 4 s; nothing is sent in the last one
         if tick < 300 and tick % 7 == 0:
             node = tick % 4

@@ -21,7 +21,7 @@ from facade.flows.archive.flow import ReplayControl
 from facade.flows.archive.replay import Course, plan_replay, play
 from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.gateway import Gateway
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.messages import AlertState, ReplayOrder, ReplayPosition
 from facade.runtime.composition import Server
 from facade.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
@@ -70,7 +70,7 @@ class Deployment:
                 return clock.reached_us
 
         log = MemoryTransactionalLog(self.broker, HEAPS, group="aggregate", broker_time=broker_time)
-        self.worker = TelemetryWorker(log, ICD, Settings(nodes=2), slot="0", clock=worker_clock)
+        self.worker = telemetry_worker(log, ICD, Settings(nodes=2), slot="0", clock=worker_clock)
         self.sink, devices = Sink(), {"SdpIngestNode": [NODE], "SdpMaster": [MASTER]}
         devices |= {"SdpSubarray": [SUBARRAY], "SdpAlerts": [ALERTS], "SdpBus": ["mid-sdp/bus/0"]}
         self.server: Server = Server(

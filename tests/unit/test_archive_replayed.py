@@ -31,7 +31,7 @@ from facade.flows.archive.files import ArchiveError
 from facade.flows.archive.reading import read_records
 from facade.flows.archive.replay import ReplayPlan, plan_replay, play, require_place
 from facade.flows.archive.stores import FolderStore, Store
-from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.messages import (
     AlertState,
     CommandAck,
@@ -66,7 +66,7 @@ class Bus:
         self.clock = ManualClock(now_s)
         self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
         log = MemoryTransactionalLog(self.broker, *STREAMS, group="aggregate")
-        self.worker = TelemetryWorker(log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=limits)
+        self.worker = telemetry_worker(log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=limits)
         self.failed = 0
 
     def send(self, value: bytes | None, *, topic: str = HEAPS, node: int = 0, headers: Headers = ()) -> None:

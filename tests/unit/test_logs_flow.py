@@ -17,7 +17,7 @@ from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogLedger, LogsView
 from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
-from facade.flows.logs.worker import LogBatching, LogWorker
+from facade.flows.logs.worker import LogBatching, log_worker
 from facade.icd.load import load
 from facade.outcome import USED
 from facade.reading import Quality
@@ -39,7 +39,7 @@ class Bench:
         self.clock = self.broker.clock
         self.fault: list[Exception] = []
         log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate", fault=self._fail)
-        self.worker = LogWorker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
+        self.worker = log_worker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
         self.flow = LogFlow()
         self._folded = 0
         bus = SimpleNamespace(health=SimpleNamespace(connected=True, last_error=""))

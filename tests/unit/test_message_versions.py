@@ -19,12 +19,13 @@ from facade.codec.batches import is_batch
 from facade.config import Settings
 from facade.flows.alerts import packets
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.icd.load import inspect, load
 from facade.icd.model import Icd
 from facade.resources import resource
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.composition import Server
+from facade.runtime.worker import TransactionalWorker
 from proving.fault_runs.rolling import write_release
 from tests.support.columnar import columnar
 from tests.support.commanding import Sink
@@ -119,17 +120,17 @@ class Site:
         self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in icd.topics.items()})
         self.fault = fault
 
-    def worker(self, icd: Icd) -> TelemetryWorker:
+    def worker(self, icd: Icd) -> TransactionalWorker:
         """Start the worker in its only slot, in the place of the former one."""
         self.broker.scheduler.settle()
         log = MemoryTransactionalLog(self.broker, TOPIC, group="aggregate", fault=self.fault)
-        return TelemetryWorker(log, icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
+        return telemetry_worker(log, icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01))
 
     def send(self, records: list[Record]) -> None:
         for one in records:
             self.broker.append(one)
 
-    def work(self, worker: TelemetryWorker, seconds: float = 1.0) -> None:
+    def work(self, worker: TransactionalWorker, seconds: float = 1.0) -> None:
         until = self.clock.monotonic() + seconds
         while self.clock.monotonic() < until:
             worker.step()
@@ -244,7 +245,7 @@ def test_packets_of_writers_of_three_avro_schemas_are_counted_together(monkeypat
     for value in [own, *(written[name] for name in known), written["no attachments"]] * 25:
         broker.append(Record(topic="alert-packets", key=b"k", value=value, partition=0))
     log = MemoryTransactionalLog(broker, "alert-packets", group="alerts-intake")
-    worker = packets.Intake(log, icd, slot="0", clock=broker.clock)
+    worker = packets.intake_worker(log, icd, slot="0", clock=broker.clock)
     for _ in range(20):
         worker.step()
         broker.clock.sleep(0.1)

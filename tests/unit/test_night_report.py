@@ -27,7 +27,7 @@ from facade.flows.archive.night.page import render
 from facade.flows.archive.night.report import NightReport, read_night
 from facade.flows.archive.night.span import Night, choose_night
 from facade.flows.archive.stores import FolderStore
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.outcome import RecordRejected
 from tests.support.archives import ICD, archive
 from tests.support.heaps import BASE_US, encoded, heap
@@ -222,7 +222,7 @@ def telemetry(*heaps: Mapping[str, Any] | bytes) -> list[Record]:
     """Return what the aggregate worker writes of some heaps."""
     broker = MemoryBroker(ManualClock(BASE_US / 1e6), {name: topic.partitions for name, topic in ICD.topics.items()})
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=lambda: None)
-    worker = TelemetryWorker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock)
+    worker = telemetry_worker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock)
     for one in heaps:
         value = one if isinstance(one, bytes) else encoded(dict(one))[0]
         broker.append(Record(topic="ingest.heaps", key=b"0", value=value, partition=0))

@@ -12,7 +12,7 @@ from facade.bus.port import Record
 from facade.clock import ManualClock, utc_seconds
 from facade.config import Settings
 from facade.flows.telemetry.view import TelemetryColumn
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.reading import Quality, Reading
 from facade.runtime.composition import Server
@@ -46,7 +46,7 @@ class Deployment:
         self.clock = ManualClock(BASE_US / 1e6)
         self.broker = MemoryBroker(self.clock, PARTITIONS)
         log = MemoryTransactionalLog(self.broker, "ingest.heaps", group="aggregate")
-        self.worker = TelemetryWorker(log, ICD, SETTINGS, slot="0", clock=self.clock)
+        self.worker = telemetry_worker(log, ICD, SETTINGS, slot="0", clock=self.clock)
         self.sign_of_life = SignOfLife("aggregate-0", "worker", self.broker.append, self.clock)
         self.seq = itertools.count()
 

@@ -1,6 +1,7 @@
 """The simulator of alerts: what it says it sent is what it sent, and what is to be bad is refused for that reason."""
 
 from collections import Counter
+from functools import partial
 
 import pytest
 from typer.testing import CliRunner
@@ -10,11 +11,19 @@ from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.alerts.packets import PacketCodec
-from facade.flows.alerts.simulator.stream import BAD_ALERTS, AlertMixture, AlertSimulator, AlertStream, bad_packets
+from facade.flows.alerts.simulator.stream import (
+    BAD_ALERTS,
+    AlertMixture,
+    AlertReport,
+    AlertStream,
+    alert_report,
+    alert_shape,
+    bad_packets,
+)
 from facade.icd.load import load
 from facade.outcome import RecordRejected
 from facade.simulate import sender, sending
-from facade.simulate.sender import Stop
+from facade.simulate.sender import Stop, StreamSender
 from tests.support.alerting import Bench
 
 ICD = load()
@@ -110,8 +119,11 @@ def test_each_bad_packet_is_refused_for_the_reason_foretold(kind):
     assert refused.reason == reason
 
 
-def simulator(one: AlertStream, outlet: Outlet, clock: ManualClock, reports: list, **options) -> AlertSimulator:
-    return AlertSimulator(one, outlet, clock=clock, topic_name="t.alerts", each_second=reports.append, **options)
+def simulator(
+    one: AlertStream, outlet: Outlet, clock: ManualClock, reports: list, **options
+) -> StreamSender[AlertReport]:
+    more = {"clock": clock, "topic_name": "t.alerts", "each_second": reports.append}
+    return StreamSender(one, alert_shape(one, **options), partial(alert_report, one), outlet, **more)
 
 
 def test_what_was_not_confirmed_is_said():

@@ -1,14 +1,16 @@
 """The simulator's sender: keeps its rate, waits for the broker, and reports what was confirmed."""
 
+from functools import partial
+
 import pytest
 
 from facade.bus.port import Headers
 from facade.clock import ManualClock
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.flows.telemetry.simulator.ingest import HeapReport, IngestSimulator
+from facade.flows.telemetry.simulator.ingest import HeapReport, heap_report, heap_shape
 from facade.simulate.pacing import Pacer
-from facade.simulate.sender import Stop
+from facade.simulate.sender import Stop, StreamSender
 
 PLAIN = Scenario(nodes=3, rate=1000.0, seed=5)
 
@@ -69,11 +71,13 @@ class Shelf:
         self.failed += self.backlog
 
 
-def simulate(clock: ManualClock, shelf: Shelf, scenario: Scenario = PLAIN) -> tuple[IngestSimulator, list[HeapReport]]:
+def simulate(
+    clock: ManualClock, shelf: Shelf, scenario: Scenario = PLAIN
+) -> tuple[StreamSender[HeapReport], list[HeapReport]]:
     reports: list[HeapReport] = []
-    simulator = IngestSimulator(
-        HeapStream(scenario), shelf, clock=clock, topic_name="test.ingest.heaps", each_second=reports.append
-    )
+    stream = HeapStream(scenario)
+    more = {"clock": clock, "topic_name": "test.ingest.heaps", "each_second": reports.append}
+    simulator = StreamSender(stream, heap_shape(stream), partial(heap_report, stream), shelf, **more)
     return simulator, reports
 
 

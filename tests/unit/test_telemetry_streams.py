@@ -15,7 +15,7 @@ from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.telemetry_cli import RecordStream
 from facade.flows.telemetry.view import TelemetryView
-from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.icd.load import load
 from facade.icd.model import Icd
 from facade.outcome import USED
@@ -127,7 +127,7 @@ class Site:
     def restart_worker(self) -> None:
         self.broker.scheduler.settle()  # what the former one has sent comes before anything of the next one
         log = MemoryTransactionalLog(self.broker, *windowed(self.icd), group="aggregate", fault=self.fault)
-        self.worker = TelemetryWorker(
+        self.worker = telemetry_worker(
             log, self.icd, SETTINGS, slot="0", clock=self.clock, limits=BatchLimits(retry=0.01)
         )
 

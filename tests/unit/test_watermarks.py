@@ -18,7 +18,7 @@ from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
-from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.icd.load import load
 from facade.messages import Watermark
 from facade.outcome import RecordRejected
@@ -60,9 +60,9 @@ class Rig:
         """Records by device and window."""
 
     def start_worker(self) -> None:
-        log = MemoryTransactionalLog(self.broker, PLAN.topic, group="aggregate", fault=self._fault)
-        self.worker = TelemetryWorker(
-            log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=BatchLimits(retry=0.01)
+        self.log = MemoryTransactionalLog(self.broker, PLAN.topic, group="aggregate", fault=self._fault)
+        self.worker = telemetry_worker(
+            self.log, ICD, Settings(nodes=4), slot="0", clock=self.clock, limits=BatchLimits(retry=0.01)
         )
 
     def send(self, node: int, *, ahead: float = 0.0, partition: int | None = None) -> None:
@@ -157,7 +157,7 @@ def test_a_worker_that_stood_still_closes_no_window_by_what_it_remembers(rig, se
     stale = seconds >= LIMIT
     assert all((reading.quality is Quality.INVALID) == stale for reading in rig.shown.values())
     with monkeypatch.context() as asleep:
-        asleep.setattr(rig.worker._log._consumer, "_fetch", lambda wanted: None)
+        asleep.setattr(rig.log._consumer, "_fetch", lambda wanted: None)
         for _ in range(3):
             rig.work()
             rig.clock.sleep(0.06)
@@ -193,8 +193,8 @@ def test_a_node_is_silent_by_what_was_read_and_not_by_the_time_since(rig, pause,
 
 def test_partitions_are_asked_for_their_ends_only_where_nothing_comes(rig, monkeypatch):
     asked = []
-    ask = rig.worker._log.ask_ends
-    monkeypatch.setattr(rig.worker._log, "ask_ends", lambda places: asked.append(len(places)) or ask(places))
+    ask = rig.log.ask_ends
+    monkeypatch.setattr(rig.log, "ask_ends", lambda places: asked.append(len(places)) or ask(places))
     rig.run(3.0, all_nodes(rig), step=0.02)
     busy = len(asked)
     rig.run(10.0)

@@ -16,11 +16,12 @@ from facade.clock import ManualClock
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.garbage import GARBAGE
-from facade.flows.telemetry.worker import BatchLimits, TelemetryWorker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.icd.load import load
 from facade.messages import RackSummary
 from facade.runtime import metrics
 from facade.runtime.accounts import AccountEntry
+from facade.runtime.worker import TransactionalWorker
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.summaries import partials
@@ -42,9 +43,9 @@ def broker(clock: ManualClock) -> MemoryBroker:
     return MemoryBroker(clock, PARTITIONS)
 
 
-def worker(broker, fault=lambda: None, **limits) -> TelemetryWorker:
+def worker(broker, fault=lambda: None, **limits) -> TransactionalWorker:
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
-    return TelemetryWorker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, limits=BatchLimits(**limits))
+    return telemetry_worker(log, ICD, Settings(nodes=NODES), slot="0", clock=broker.clock, limits=BatchLimits(**limits))
 
 
 def send(broker, *values, node=0):
@@ -210,7 +211,7 @@ def test_commits_of_many_groups_are_further_apart(broker, nodes, cells_per_secon
 
 def test_partials_of_one_rack_are_on_one_partition(broker):
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")
-    one = TelemetryWorker(log, ICD, Settings(nodes=8, rack_size=2), slot="0", clock=broker.clock)
+    one = telemetry_worker(log, ICD, Settings(nodes=8, rack_size=2), slot="0", clock=broker.clock)
     send(broker, *encoded(*(heap(node=n) for n in range(8))))
     work(broker, one)
     placed = defaultdict(set)
@@ -261,19 +262,19 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
 
 def test_accounts_say_for_how_long_the_worker_was_busy(broker, monkeypatch):
     """Not while it waits for records, and with what its transactions take."""
-    one = worker(broker, interval=0.1)
-    take, commit = one._log.take, one._log.commit
+    take, commit = MemoryTransactionalLog.take, MemoryTransactionalLog.commit
 
-    def wait(limit, timeout):
+    def wait(log, limit, timeout):
         broker.clock.sleep(timeout)
-        return take(limit, timeout)
+        return take(log, limit, timeout)
 
-    def slow(records):
+    def slow(log, records):
         broker.clock.sleep(0.05)
-        commit(records)
+        commit(log, records)
 
-    monkeypatch.setattr(one._log, "take", wait)
-    monkeypatch.setattr(one._log, "commit", slow)
+    monkeypatch.setattr(MemoryTransactionalLog, "take", wait)
+    monkeypatch.setattr(MemoryTransactionalLog, "commit", slow)
+    one = worker(broker, interval=0.1)
     for i in range(100):
         send(broker, *encoded(heap(seq=i)), node=i)
         one.step()
@@ -320,7 +321,7 @@ def test_each_transaction_says_something_of_each_rack(broker, seed):
     for turn in range(20):
         log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=fault)
         limits = BatchLimits(retry=0.01)
-        one = TelemetryWorker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock, limits=limits)
+        one = telemetry_worker(log, ICD, Settings(nodes=4, rack_size=2), slot="0", clock=broker.clock, limits=limits)
         send(broker, *encoded(heap(seq=turn), heap(node=dice.randrange(4))), *[b"junk", None][: dice.randrange(3)])
         work(broker, one, seconds=0.5)
         log.close()

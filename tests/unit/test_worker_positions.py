@@ -29,7 +29,7 @@ from facade.config import Settings
 from facade.flows.overview.views import BusView
 from facade.flows.telemetry.ledger import Coverage
 from facade.flows.telemetry.partial import Summary
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.outcome import USED, RecordRejected
 from facade.runtime.accounts import AccountEntry
@@ -157,7 +157,7 @@ class Site:
     def work(self, seconds: float = 1.2) -> None:
         """Run one life of a worker."""
         log = MemoryTransactionalLog(self.broker, HEAPS, group="aggregate", fault=lambda: self.fault())
-        worker = TelemetryWorker(log, ICD, Settings(nodes=2), slot="0", clock=self.clock)
+        worker = telemetry_worker(log, ICD, Settings(nodes=2), slot="0", clock=self.clock)
         until = self.clock.monotonic() + seconds
         while self.clock.monotonic() < until:
             worker.step()

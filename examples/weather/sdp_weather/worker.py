@@ -6,7 +6,7 @@ from facade.bus.port import Record
 from facade.codec.decode import BatchDecoder
 from facade.codec.json_schema import compile_message
 from facade.outcome import RecordRejected, Suppressed, Unused
-from facade.runtime.worker import RecordWorker
+from facade.runtime.worker import TransactionalWorker, record_worker
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 RAW, TOPIC = "weather.raw", "weather"
@@ -14,22 +14,20 @@ KNOTS = 0.514444
 """One knot [m/s]."""
 
 
-class WeatherWorker(RecordWorker):
-    """One slot of the group that takes measurements."""
+def weather_worker(site: Site) -> TransactionalWorker:
+    """Return one slot of the group that takes measurements."""
+    decoder = BatchDecoder(compile_message("weather-raw", site.icd.messages["weather-raw"]))
 
-    def __init__(self, site: Site) -> None:
-        self._decoder = BatchDecoder(compile_message("weather-raw", site.icd.messages["weather-raw"]))
-        name = f"weather-{site.slot}"
-        super().__init__(site.log(RAW), RAW, name=name, clock=site.clock)
-
-    def convert(self, record: Record) -> Sequence[Record] | Unused:
+    def convert(record: Record) -> Sequence[Record] | Unused:
         """Return the report that a measurement leads to."""
-        raw = self._decoder.decode_one(record.value)
+        raw = decoder.decode_one(record.value)
         if isinstance(raw, Suppressed | RecordRejected):
             return raw
         report = b'{"schema":"weather/1","station":"%s","time":%d,"wind_speed":%.2f}'
         value = report % (raw.station.encode(), raw.time, raw.knots * KNOTS)
         return [Record(topic=TOPIC, key=raw.station.encode(), value=value)]
+
+    return record_worker(site.log(RAW), RAW, convert, name=f"weather-{site.slot}", clock=site.clock)
 
 
 def weather(slot: Slot = "0") -> None:
@@ -37,4 +35,4 @@ def weather(slot: Slot = "0") -> None:
 
     Example: sdp-facade weather --slot 0
     """
-    run_worker("weather-worker", slot, WeatherWorker)
+    run_worker("weather-worker", slot, weather_worker)

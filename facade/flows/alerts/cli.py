@@ -14,8 +14,9 @@ from facade.config import load_settings
 from facade.console import ERR
 from facade.errors import BusError, ConfigError
 from facade.flows.alerts.messages import PACKETS
-from facade.flows.alerts.packets import Intake, Packet, PacketCodec, PacketContent, fetch
+from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch, intake_worker
 from facade.icd.load import load
+from facade.runtime.worker import TransactionalWorker
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 
@@ -29,8 +30,8 @@ def intake(slot: Slot = "0") -> None:
     run_worker("alerts-intake", slot, _intake)
 
 
-def _intake(site: Site) -> Intake:
-    return Intake(site.log(PACKETS), site.icd, slot=site.slot, clock=site.clock)
+def _intake(site: Site) -> TransactionalWorker:
+    return intake_worker(site.log(PACKETS), site.icd, slot=site.slot, clock=site.clock)
 
 
 def attachment(

@@ -41,7 +41,7 @@ from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed,
 from facade.printable import printable
 from facade.resources import resource
 from facade.runtime.readers import Bus
-from facade.runtime.worker import RecordBatching, RecordWorker
+from facade.runtime.worker import RecordBatching, TransactionalWorker, record_worker
 
 try:
     import fastavro
@@ -398,8 +398,10 @@ def _refuse(reason: PacketReason, detail: str) -> RecordRejected:
     return RecordRejected(reason, "$", printable(detail))
 
 
-class Intake(RecordWorker):
-    """One slot of the group that processes alert packets.
+def intake_worker(
+    log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: RecordBatching | None = None
+) -> TransactionalWorker:
+    """Return one slot of the group that processes alert packets.
 
     Parameters
     ----------
@@ -411,25 +413,21 @@ class Intake(RecordWorker):
     ConfigError
         The Avro library is not installed.
     """
+    codec = PacketCodec(icd)
 
-    def __init__(
-        self, log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: RecordBatching | None = None
-    ) -> None:
-        self._codec = PacketCodec(icd)
-        name = f"alerts-intake-{slot}"
-        super().__init__(log, PACKETS, name=name, clock=clock, batching=batching)
-
-    def convert(self, record: Record) -> Sequence[Record] | Unused:
+    def convert(record: Record) -> Sequence[Record] | Unused:
         """Return the record of a packet's alert; its header names the packet."""
         place = f"{record.partition}/{record.offset}"
-        made = self._codec.alert(record.value, place)
+        made = codec.alert(record.value, place)
         if isinstance(made, Unused):
             return made
         alert, text = made
-        log = self._log.ranges()[record.topic, record.partition].log
         redriven = (header for header in record.headers if header[0] in (FROM, FIRST))
-        headers = ((PACKET, f"{log}/{place}".encode()), *redriven)
+        packet = f"{log.ranges()[record.topic, record.partition].log}/{place}"
+        headers = ((PACKET, packet.encode()), *redriven)
         return [Record(topic=ALERTS, key=alert.condition.encode(), value=text, headers=headers)]
+
+    return record_worker(log, PACKETS, convert, name=f"alerts-intake-{slot}", clock=clock, batching=batching)
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:

@@ -1,7 +1,8 @@
 """`sdp-facade logs`: the worker that sums up logs and metrics."""
 
 from facade.flows.logs.messages import TOPICS
-from facade.flows.logs.worker import LogWorker
+from facade.flows.logs.worker import log_worker
+from facade.runtime.worker import TransactionalWorker
 from facade.runtime.worker_process import Site, Slot, run_worker
 
 
@@ -15,5 +16,5 @@ def aggregate(slot: Slot = "0") -> None:
     run_worker("logs-aggregate", slot, _worker)
 
 
-def _worker(site: Site) -> LogWorker:
-    return LogWorker(site.log(*TOPICS), site.icd, slot=site.slot, clock=site.clock)
+def _worker(site: Site) -> TransactionalWorker:
+    return log_worker(site.log(*TOPICS), site.icd, slot=site.slot, clock=site.clock)

@@ -17,7 +17,7 @@ from facade.flows.logs.sums import LogSums, MetricSums
 from facade.icd.model import Icd
 from facade.outcome import Suppressed
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
+from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
@@ -45,41 +45,51 @@ class LogBatching:
     """Pause after a transaction that failed [s]."""
 
 
-class LogWorker(TransactionalWorker):
-    """One slot of the group that processes logs and metrics."""
+def log_worker(
+    log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: LogBatching | None = None
+) -> TransactionalWorker:
+    """Return one slot of the group that processes logs and metrics."""
+    limits = batching or LogBatching()
+    transaction = OpenTransaction(log, TOPICS, name=f"logs-aggregate-{slot}", clock=clock, age=SIGN_OF_LIFE)
+    fold = LogFold(transaction, limits, most_summary=icd.topics[SUMMARY].max_bytes // 2)
+    return TransactionalWorker(transaction, fold, retry=limits.retry)
 
-    def __init__(
-        self, log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: LogBatching | None = None
-    ) -> None:
-        self._batching = batching or LogBatching()
-        self._most_summary = icd.topics[SUMMARY].max_bytes // 2
+
+class LogFold:
+    """Sums up logs and metrics by host, rack and level."""
+
+    def __init__(self, transaction: OpenTransaction, batching: LogBatching, *, most_summary: int) -> None:
+        self._transaction, self._batching, self._most_summary = transaction, batching, most_summary
         self._racks: dict[str, str] = {}
         """By host, from the keys of records."""
-        name = f"logs-aggregate-{slot}"
-        super().__init__(log, TOPICS, name=name, clock=clock, retry=self._batching.retry)
-        self._began -= SIGN_OF_LIFE  # the first transaction ends an open one of a killed predecessor
+        self.end(is_committed=False)
 
-    def _take(self) -> None:
-        if not self._taken:  # the client waits for a whole batch; the first record is awaited alone
-            self._fold_all(1, min(max(SIGN_OF_LIFE - self._idle(), _LOOK), _IDLE))
-            if not self._taken:
+    def take(self) -> bool:
+        """Read records while the time between commits lasts."""
+        self._take_records()
+        return self._is_due()
+
+    def _take_records(self) -> None:
+        if not self._transaction.taken:  # the client waits for a whole batch; the first record is awaited alone
+            self._fold_all(1, min(max(SIGN_OF_LIFE - self._transaction.age(), _LOOK), _IDLE))
+            if not self._transaction.taken:
                 return
-        self._fold_all(self._batching.batch, max(min(self._batching.interval - self._idle(), _IDLE), _LOOK))
+        self._fold_all(self._batching.batch, max(min(self._batching.interval - self._transaction.age(), _IDLE), _LOOK))
 
     def _fold_all(self, limit: int, timeout: float) -> None:
-        for run in self._next(limit, timeout):
+        for run in self._transaction.read(limit, timeout):
             self._fold(run)
 
     def _is_due(self) -> bool:
         limits = self._batching
-        if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
+        if self._transaction.taken >= limits.limit or self._transaction.dead_bytes >= limits.limit_bytes:
             return True
-        if len(self._dead_letters) >= limits.letters:
+        if len(self._transaction.dead_letters) >= limits.letters:
             return True
-        return self._idle() >= (limits.interval if self._taken else SIGN_OF_LIFE)
+        return self._transaction.age() >= (limits.interval if self._transaction.taken else SIGN_OF_LIFE)
 
     def _fold(self, run: PartitionBatch) -> None:
-        account = self._begin(run, 0)
+        account = self._transaction.count(run, 0)
         values, batches = run.values(), 0
         left = self._fold_columns(run, values, account)
         count = len(values) - len(left)
@@ -87,7 +97,7 @@ class LogWorker(TransactionalWorker):
             form, rows = decode(run.topic, values[index])
             if not isinstance(rows, list):
                 count += 1
-                self._settle(run.record(index), rows)
+                self._transaction.settle(run.record(index), rows)
                 continue
             count += len(rows)
             batches += form is not None and form.is_batch
@@ -98,8 +108,8 @@ class LogWorker(TransactionalWorker):
                 elif isinstance(row, MetricRecord):
                     self._add_metric(run, index, row, appended, account)
                 else:
-                    self._settle(replace(run.record(index), value=row.value), row.why, {ROW: at})
-        self._begin(run, count, batches)
+                    self._transaction.settle(replace(run.record(index), value=row.value), row.why, {ROW: at})
+        self._transaction.count(run, count, batches)
 
     def _fold_columns(self, run: PartitionBatch, values: list[bytes | None], account: RunningAccount) -> Sequence[int]:
         """Count the records that columns can represent; return the others."""
@@ -164,14 +174,17 @@ class LogWorker(TransactionalWorker):
         self._racks[host or named] = rack
         return host or named, rack
 
-    def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
+    def output(self, ranges: OffsetRanges) -> Iterator[Record]:
+        """Return the sums of each partition with records."""
+        name = self._transaction.name
         for (topic, partition), offsets in ranges.items():
             if offsets.begin == offsets.end:
                 continue
             sums = self._metrics.get(partition) if topic == METRICS else self._logs.get(partition)
-            for summary in (sums or LogSums()).summaries(self._name, topic, partition, offsets, self._most_summary):
-                yield self._record(SUMMARY, f"{topic}/{partition}", summary)
+            for summary in (sums or LogSums()).summaries(name, topic, partition, offsets, self._most_summary):
+                yield as_record(SUMMARY, f"{topic}/{partition}", summary)
 
-    def _forget(self) -> None:
+    def end(self, *, is_committed: bool) -> None:
+        """Forget the sums."""
         self._logs: dict[int, LogSums] = {}
         self._metrics: dict[int, MetricSums] = {}

@@ -14,7 +14,7 @@ import logging
 from typing import Any
 
 from facade.bus.offsets import is_log_of
-from facade.bus.port import Aborted, Record, TransactionalMember
+from facade.bus.port import Aborted, Fenced, Record, TransactionalMember
 from facade.clock import Clock
 from facade.errors import BusError
 from facade.flows.tables.assembly import (
@@ -37,7 +37,6 @@ from facade.icd.model import Icd
 from facade.messages import TableSegment
 from facade.outcome import RecordRejected
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.worker import TransactionLoop
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ _TURN = 1.0
 """Longest time of a step [s]: the worker must poll the group between references."""
 
 
-class TableWorker(TransactionLoop):
+class TableWorker:
     """One slot of the group that assembles tables."""
 
     def __init__(
@@ -91,9 +90,22 @@ class TableWorker(TransactionLoop):
         """Records of this process since its start, settled or not."""
 
     def step(self) -> None:
-        """Read some records, and write their outcomes; see `TransactionLoop`."""
+        """Read some records, and write their outcomes.
+
+        Raises
+        ------
+        Fenced
+            Another process has taken the slot.
+        """
         try:
-            super().step()
+            self._take()
+            self._commit()
+        except Fenced:
+            raise
+        except BusError as reason:
+            self._is_in_doubt = self._is_in_doubt or isinstance(reason, Aborted)
+            _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
+            self._clock.sleep(_RETRY)
         finally:
             unwritten = sum(state.account.consumed for state in self._partitions.values())
             in_flight = sum(table.records for table in self._assembly)
@@ -105,14 +117,6 @@ class TableWorker(TransactionLoop):
         self._work(self._clock.monotonic() + _TURN)
         for ended in self._assembly.expire(self._clock.monotonic()):
             self._end(ended)
-
-    def _is_due(self) -> bool:
-        return True
-
-    def _give_up(self, reason: BusError) -> None:
-        self._is_in_doubt = self._is_in_doubt or isinstance(reason, Aborted)
-        _log.warning("bus failed worker=%s under way=%d reason=%s", self._name, len(self._assembly), reason)
-        self._clock.sleep(_RETRY)
 
     def finish(self) -> None:
         """Leave the group; records of tables under way come again to the next worker."""

@@ -1,7 +1,8 @@
 """``sdp-facade aggregate``: a worker that aggregates all windowed topics."""
 
 from facade.flows.telemetry.plan import windowed
-from facade.flows.telemetry.worker import TelemetryWorker
+from facade.flows.telemetry.worker import telemetry_worker
+from facade.runtime.worker import TransactionalWorker
 from facade.runtime.worker_process import FREE, Site, Slot, run_worker
 
 
@@ -16,5 +17,5 @@ def aggregate(slot: Slot = FREE) -> None:
     run_worker("aggregate", slot, _worker)
 
 
-def _worker(site: Site) -> TelemetryWorker:
-    return TelemetryWorker(site.log(*windowed(site.icd)), site.icd, site.settings, slot=site.slot, clock=site.clock)
+def _worker(site: Site) -> TransactionalWorker:
+    return telemetry_worker(site.log(*windowed(site.icd)), site.icd, site.settings, slot=site.slot, clock=site.clock)

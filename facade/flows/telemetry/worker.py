@@ -39,7 +39,7 @@ from facade.messages import RackSummary, Watermark
 from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
 from facade.runtime.accounts import RunningAccount
-from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
+from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 from facade.windows.frame import Frame, merge
 from facade.windows.summaries import as_partials
 
@@ -174,29 +174,41 @@ def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outc
     return {topic: _Stream(plan, icd, settings).read for topic, plan in plans(icd).items()}
 
 
-class TelemetryWorker(TransactionalWorker):
-    """One slot of the group that aggregates all windowed topics."""
+def telemetry_worker(
+    log: TransactionalLog,
+    icd: Icd,
+    settings: Settings,
+    *,
+    slot: str,
+    clock: Clock,
+    limits: BatchLimits | None = None,
+) -> TransactionalWorker:
+    """Return one slot of the group that aggregates all windowed topics."""
+    limits = limits or BatchLimits()
+    streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
+    transaction = OpenTransaction(log, streams, name=slot, by=f"aggregate-{slot}", clock=clock)
+    return TransactionalWorker(transaction, TelemetryFold(transaction, streams, limits, clock), retry=limits.retry)
 
-    _lag: float
-    """Largest lag of a partition, relative to the limit; above 1 the worker is behind."""
+
+class TelemetryFold:
+    """Sums up the records of all windowed topics by partition, group and window."""
 
     def __init__(
         self,
-        log: TransactionalLog,
-        icd: Icd,
-        settings: Settings,
-        *,
-        slot: str,
+        transaction: OpenTransaction,
+        streams: Mapping[str, _Stream],
+        limits: BatchLimits,
         clock: Clock,
-        limits: BatchLimits | None = None,
     ) -> None:
-        self._limits = limits or BatchLimits()
-        self.streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
-        super().__init__(log, self.streams, name=slot, clock=clock, retry=self._limits.retry)
+        self._log, self._transaction, self._clock = transaction.log, transaction, clock
+        self.streams, self._limits = streams, limits
+        self._lag = 0.0
+        """Largest lag of a partition, relative to the limit; above 1 the worker is behind."""
+        self._frames: dict[tuple[str, int], list[Frame]] = {}
+        """Partial sums of the open transaction, by topic and partition."""
         self._most = self._limits.batch
         self._told: dict[tuple[str, int], float] = {}
         """Times of the last summaries of each topic and partition [monotonic s]."""
-        self._by = f"aggregate-{slot}"
         self._summaries = {stream.plan.window.summary: stream.summary_partitions for stream in self.streams.values()}
         self._watermarks: dict[tuple[str, int], Time] = {}
         """The last written watermarks, by topic and partition [Unix us]."""
@@ -211,21 +223,23 @@ class TelemetryWorker(TransactionalWorker):
         self._ask_at, self._ask_after = 0.0, _ASK_AGAIN
         """Earliest time of the next request for partition ends [monotonic s], and the pause after it."""
 
-    def _take(self) -> None:
+    def take(self) -> bool:
+        """Read some records, and look whether windows have ended."""
         self._take_records()
         self._look_at_windows()
+        return self._is_due()
 
     def _take_records(self) -> None:
         first = 0
-        if not self._taken:  # the client waits for a whole batch; the first record is awaited alone
-            wait = min(max(self._limits.idle_interval - self._idle(), _LOOK), _IDLE, self._until_close())
-            self._fold_all(self._next(1, wait))
-            if not self._taken:
+        if not self._transaction.taken:  # the client waits for a whole batch; the first record is awaited alone
+            wait = min(max(self._limits.idle_interval - self._transaction.age(), _LOOK), _IDLE, self._until_close())
+            self._fold_all(self._transaction.read(1, wait))
+            if not self._transaction.taken:
                 return
             first = 1
         if self._most > first:
-            left = min(self._interval() - self._idle(), self._until_close())
-            self._fold_all(self._next(self._most - first, max(left, _LOOK)))
+            left = min(self._interval() - self._transaction.age(), self._until_close())
+            self._fold_all(self._transaction.read(self._most - first, max(left, _LOOK)))
 
     def _look_at_windows(self) -> None:
         ranges, now = self._log.ranges(), self._clock.monotonic()
@@ -243,7 +257,7 @@ class TelemetryWorker(TransactionalWorker):
         self._closes = any(
             self._watermarks.get(place, NEVER) < close <= ranges[place].read_to and ranges[place].partitions
             for place, close in wanted.items()
-        ) and (not lacks or self._idle() >= self._limits.interval)
+        ) and (not lacks or self._transaction.age() >= self._limits.interval)
         if not lacks:
             self._ask_after = _ASK_AGAIN
             if not self._closes:
@@ -264,15 +278,15 @@ class TelemetryWorker(TransactionalWorker):
 
     def _is_due(self) -> bool:
         limits = self._limits
-        if self._taken >= limits.limit or self._dead_bytes >= limits.limit_bytes:
+        if self._transaction.taken >= limits.limit or self._transaction.dead_bytes >= limits.limit_bytes:
             return True
-        if len(self._dead_letters) >= limits.letters or (self._closes and self._lag <= 1.0):
+        if len(self._transaction.dead_letters) >= limits.letters or (self._closes and self._lag <= 1.0):
             return True
-        if not self._taken:
+        if not self._transaction.taken:
             wanted = limits.idle_interval
         else:
             wanted = limits.behind_interval if self._lag > 1.0 else self._interval()
-        return self._idle() >= wanted
+        return self._transaction.age() >= wanted
 
     def _interval(self) -> float:
         limits, cells = self._limits, sum(max(map(len, frames)) for frames in self._frames.values())
@@ -283,23 +297,23 @@ class TelemetryWorker(TransactionalWorker):
         table = stream.decoder.decode(values)
         found = {} if stream.batches is None else stream.batches.read(run, values, table.unused)
         count = len(values) - len(found) + sum(one.rows for one in found.values())
-        account = self._begin(run, count, len(found))
+        account = self._transaction.count(run, count, len(found))
         behind = self._limits.behind_rows if found else self._limits.behind
         self._lag = max(self._lag, (run.high_watermark - run.last_offset) * count / len(values) / behind)
         for at, outcome in table.unused.items():
             if at not in found:
-                self._settle(run.record(at), outcome)
+                self._transaction.settle(run.record(at), outcome)
         index = table.index
         if len(index):
             appended = AppendTimes(*run.appended, lambda row: run.append_time(int(index[row])))
             reduced = reduce(table.columns, stream.plan, appended, stream.groups)
             for row, rejected in reduced.rejected:
-                self._settle(run.record(int(index[row])), rejected)
+                self._transaction.settle(run.record(int(index[row])), rejected)
             self._count(run, account, reduced)
         if stream.batches is not None:
             for at, batch in found.items():
                 if isinstance(batch, Refused):
-                    self._settle(run.record(at), batch.why, {COUNT: batch.rows})
+                    self._transaction.settle(run.record(at), batch.why, {COUNT: batch.rows})
             for joined in stream.batches.join(run, found):
                 self._fold_batches(run, stream, account, joined)
         return list(found.values())
@@ -314,13 +328,13 @@ class TelemetryWorker(TransactionalWorker):
         for at, rows in joined.by_batch(sorted(rejected)):
             batch, record = joined.batches[at], run.record(joined.index[at])
             start = int(joined.starts[at])
-            if len(rows) == batch.rows or len(self._dead_letters) + len(rows) > self._limits.letters:
-                self._settle(record, rejected[start + rows[0]], {COUNT: batch.rows})
+            if len(rows) == batch.rows or len(self._transaction.dead_letters) + len(rows) > self._limits.letters:
+                self._transaction.settle(record, rejected[start + rows[0]], {COUNT: batch.rows})
                 rows = list(range(batch.rows))
             else:
                 for row in rows:
                     letter = replace(record, value=joined.reader.row(batch, row), headers=without(record.headers))
-                    self._settle(letter, rejected[start + row], {ROW: row})
+                    self._transaction.settle(letter, rejected[start + row], {ROW: row})
             unused += [start + row for row in rows]
         self._count(run, account, combine(joined, stream.plan, sifted, unused))
 
@@ -335,7 +349,8 @@ class TelemetryWorker(TransactionalWorker):
             if len(mine) > _MOST_FRAMES:
                 mine[:] = [merge(mine)]
 
-    def _output(self, ranges: OffsetRanges) -> Iterator[Record]:
+    def output(self, ranges: OffsetRanges) -> Iterator[Record]:
+        """Return the summaries of all partitions, and the watermarks that have moved."""
         now, self._ending = self._clock.monotonic(), {}
         for (topic, partition), offsets in ranges.items():
             place, stream = (topic, partition), self.streams[topic]
@@ -343,8 +358,8 @@ class TelemetryWorker(TransactionalWorker):
             if not found and offsets.begin == offsets.end and now - self._told.get(place, -_TOLD_AGAIN) < _TOLD_AGAIN:
                 continue
             self._told[place] = now
-            for one in stream.summaries(self._name, partition, found, offsets):
-                made = self._record(stream.plan.window.summary, one.key, one.summary, one.partition)
+            for one in stream.summaries(self._transaction.name, partition, found, offsets):
+                made = as_record(stream.plan.window.summary, one.key, one.summary, one.partition)
                 yield made if isinstance(one.summary, RackSummary) else self._following(place, made, offsets)
         yield from self._new_watermarks(ranges)
 
@@ -365,7 +380,7 @@ class TelemetryWorker(TransactionalWorker):
                 continue
             self._writing[topic, partition] = offsets.read_to
             watermark = Watermark(
-                worker=self._name,
+                worker=self._transaction.name,
                 stream=topic,
                 partition=partition,
                 partitions=offsets.partitions,
@@ -373,17 +388,15 @@ class TelemetryWorker(TransactionalWorker):
                 read_to=offsets.read_to,
             )
             for to in range(self._summaries[plan.window.summary]):
-                yield self._record(plan.window.summary, plan.watermark_key(partition), watermark, to)
+                yield as_record(plan.window.summary, plan.watermark_key(partition), watermark, to)
 
-    def _commit(self) -> None:
-        super()._commit()
+    def end(self, *, is_committed: bool) -> None:
+        """Forget the sums; watermarks that are committed hold."""
+        self._frames, self._lag = {}, 0.0
+        if not is_committed:
+            return
         for place, time in self._writing.items():
             assert time > self._watermarks.get(place, NEVER), f"{place}: the watermark goes back to {time}"
         self._watermarks |= self._writing
         self._ended |= self._ending
         self._closes_at, self._closes = NEVER, False
-
-    def _forget(self) -> None:
-        self._frames: dict[tuple[str, int], list[Frame]] = {}
-        """Partial sums of the open transaction, by topic and partition."""
-        self._lag = 0.0

@@ -8,7 +8,14 @@ import typer
 
 from facade.errors import ConfigError
 from facade.flows.alerts.packets import PacketCodec
-from facade.flows.alerts.simulator.stream import DETECTED, AlertMixture, AlertReport, AlertSimulator, AlertStream
+from facade.flows.alerts.simulator.stream import (
+    DETECTED,
+    AlertMixture,
+    AlertReport,
+    AlertStream,
+    alert_report,
+    alert_shape,
+)
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -92,8 +99,9 @@ def alerts(
             raise ConfigError("--visits: expected --night or --burst with it, got neither")
         count = min(visits * bursts[0], visits * bursts[0] if count is None else count)
     stream = AlertStream(scenario, PacketCodec(icd) if night else None)
-    make, stop = partial(AlertSimulator, stream, rate=rate, bursts=bursts), Stop(count=count, seconds=seconds)
-    send(make, settings, stream.topic, stop, client="simulate-alerts", file=report, summary=_summary)
+    shape, as_report = alert_shape(stream, rate=rate, bursts=bursts), partial(alert_report, stream)
+    stop, client = Stop(count=count, seconds=seconds), "simulate-alerts"
+    send(stream, shape, as_report, settings, stop, client=client, file=report, summary=_summary)
 
 
 def _bursts(burst: int | None, every: float | None, night: bool) -> tuple[int, float] | None:

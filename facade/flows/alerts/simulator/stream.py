@@ -18,7 +18,7 @@ from facade.flows.alerts.messages import ALERTS, PACKETS, Alert, encode
 from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.severities import SEVERITIES, Severity
 from facade.simulate.pacing import Bursts, Pacer
-from facade.simulate.sender import Outlet, StreamReport, StreamSender
+from facade.simulate.sender import Shape, StreamReport
 
 DETECTED = "transientDetected"
 """The condition of a night."""
@@ -250,8 +250,8 @@ class AlertStream:
         return self._turns[what] - 1
 
 
-class AlertSimulator(StreamSender[AlertReport]):
-    """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`.
+def alert_shape(stream: AlertStream, *, rate: float = 1.0, bursts: tuple[int, float] | None = None) -> Shape:
+    """Return how alerts are sent.
 
     Parameters
     ----------
@@ -260,35 +260,25 @@ class AlertSimulator(StreamSender[AlertReport]):
     bursts
         Alerts of one burst, and the time to the next [s].
     """
+    size = stream.scenario.packet_size
+    chunk = max(_CHUNK_BYTES // size, 1) if size else _CHUNK
+    waiting = max(_MOST_WAITING_BYTES // size, 1) if size else _MOST_WAITING
+    pace = partial(Pacer, rate) if bursts is None else partial(Bursts, *bursts, chunk=chunk)
+    return Shape(pace=pace, most_waiting=waiting, chunk=chunk)
 
-    def __init__(
-        self,
-        stream: AlertStream,
-        outlet: Outlet,
-        *,
-        rate: float = 1.0,
-        bursts: tuple[int, float] | None = None,
-        **frame: Any,
-    ) -> None:
-        self._stream = stream
-        size = stream.scenario.packet_size
-        chunk = max(_CHUNK_BYTES // size, 1) if size else _CHUNK
-        waiting = max(_MOST_WAITING_BYTES // size, 1) if size else _MOST_WAITING
-        pace = partial(Pacer, rate) if bursts is None else partial(Bursts, *bursts, chunk=chunk)
-        super().__init__(stream, outlet, pace=pace, most_waiting=waiting, chunk=chunk, **frame)
 
-    def report(self, *, stopped_by: str = "", finished: bool = False) -> AlertReport:
-        """Report the present state."""
-        account = self._stream.account
-        return AlertReport(
-            **self._common(stopped_by=stopped_by, finished=finished),
-            seed=self._stream.scenario.seed,
-            alerts=account.alerts,
-            garbage=dict(account.garbage),
-            dead_letters=dict(account.dead_letters),
-            sources=dict(account.sources),
-            alarms=dict(account.alarms),
-        )
+def alert_report(stream: AlertStream, common: dict[str, Any]) -> AlertReport:
+    """Return the report of a stream so far; `common`: the fields that all reports have."""
+    account = stream.account
+    return AlertReport(
+        **common,
+        seed=stream.scenario.seed,
+        alerts=account.alerts,
+        garbage=dict(account.garbage),
+        dead_letters=dict(account.dead_letters),
+        sources=dict(account.sources),
+        alarms=dict(account.alarms),
+    )
 
 
 def read_alert_report(path: Path) -> AlertReport:

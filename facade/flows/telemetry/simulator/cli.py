@@ -1,14 +1,14 @@
 """`sdp-facade simulate ingest`: the ingest nodes, for demos, tests and load."""
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from facade.clock import SECOND, SystemClock
 from facade.console import ERR
 from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Loss, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.heaps import HeapNumbers, HeapStream
-from facade.flows.telemetry.simulator.ingest import HeapReport, IngestSimulator
+from facade.flows.telemetry.simulator.ingest import HeapReport, heap_report, heap_shape
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -116,8 +116,10 @@ def ingest(
     )
     if first_node + scenario.nodes > settings.nodes:
         ERR.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
-    make, stop = partial(IngestSimulator, _stream(scenario, columnar=columnar)), Stop(count=count, seconds=seconds)
-    send(make, settings, HeapStream.topic, stop, client="simulate-ingest", file=report, summary=_summary)
+    stream, stop = _stream(scenario, columnar=columnar), Stop(count=count, seconds=seconds)
+    as_report = partial(heap_report, stream)
+    about: dict[str, Any] = {"client": "simulate-ingest", "file": report, "summary": _summary}
+    send(stream, heap_shape(stream), as_report, settings, stop, **about)
 
 
 def _stream(scenario: Scenario, *, columnar: bool) -> HeapNumbers:

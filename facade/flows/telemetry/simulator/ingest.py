@@ -1,6 +1,5 @@
 """Simulated ingest nodes: heap notifications at a steady rate, with an exact report."""
 
-from collections import deque
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.heaps import HeapNumbers
 from facade.simulate.pacing import Pacer
-from facade.simulate.sender import Outlet, Stop, StreamReport, StreamSender
+from facade.simulate.sender import Shape, StreamReport
 
 VERSION = "simulate-ingest/1"
 
@@ -27,12 +26,8 @@ class HeapReport(StreamReport, frozen=True, kw_only=True):
     rate: float
     """Requested rate of all nodes together [heaps/s]."""
     faults: Faults
-    slipped: float
-    """Delay of the stream by an absent broker or a slow machine [s]."""
     heaps: int
     """Heaps that were due, including those of silent nodes, without duplicates and garbage."""
-    longest_wait: float
-    """Longest time between queueing and confirmation [s]."""
     certain: bool
     """Whether all records arrived soon enough for certain outcomes."""
     fired: dict[str, int]
@@ -52,76 +47,30 @@ _APPEND_SLACK = 0.5
 """Added to the longest wait, as waits are measured with two clocks to a tick [s]."""
 
 
-class IngestSimulator(StreamSender[HeapReport]):
-    """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`."""
+def heap_shape(stream: HeapNumbers) -> Shape:
+    """Return how the heaps of some nodes are sent."""
+    rate, most = stream.scenario.rate, stream.most_at_once
+    pace = partial(Pacer, rate, burst=2 * stream.tick, tick=stream.tick, largest=most)
+    return Shape(pace=pace, most_waiting=stream.most_waiting, chunk=most, rate=rate)
 
-    def __init__(self, stream: HeapNumbers, outlet: Outlet, **frame: Any) -> None:
-        self._stream = stream
-        self._waiting: deque[tuple[float, int]] = deque()  # when queued, and how many were queued by then
-        self._longest_wait = 0.0
-        pace = partial(
-            Pacer, stream.scenario.rate, burst=2 * stream.tick, tick=stream.tick, largest=stream.most_at_once
-        )
-        super().__init__(
-            stream, outlet, pace=pace, most_waiting=stream.most_waiting, chunk=stream.most_at_once, **frame
-        )
 
-    def report(self, *, stopped_by: str = "", finished: bool = False) -> HeapReport:
-        """Return the report of the run so far."""
-        account, scenario = self._stream.account, self._stream.scenario
-        return HeapReport(
-            **self._common(stopped_by=stopped_by, finished=finished),
-            seed=scenario.seed,
-            first_node=scenario.first_node,
-            node_count=scenario.nodes,
-            scan_id=scenario.scan_id,
-            rate=scenario.rate,
-            faults=scenario.faults,
-            slipped=self._schedule.slipped,
-            heaps=self._stream.given,
-            longest_wait=self._longest_wait,
-            certain=self._certain(),
-            fired=dict(account.fired),
-            garbage=dict(account.garbage),
-            expected=account.expected(),
-            nodes=account.nodes(),
-        )
-
-    def _stopped_by(self, stop: Stop) -> str:
-        if stop.count is not None and self._stream.given >= stop.count:
-            return "count"
-        if stop.seconds is not None:
-            # A stream at its full rate ends with its last heap, a delayed one by the clock.
-            if self._stream.given >= round(stop.seconds * self._stream.scenario.rate):
-                return "seconds"
-            if self._clock.monotonic() - self._began >= stop.seconds + 1:
-                return "seconds"
-        return ""
-
-    def _due(self, stop: Stop) -> int:
-        count = super()._due(stop)
-        if stop.seconds is None:
-            return count
-        return min(count, round(stop.seconds * self._stream.scenario.rate) - self._stream.given)
-
-    def _send(self, count: int) -> None:
-        super()._send(count)
-        if count:
-            self._waiting.append((self._clock.monotonic(), self._outlet.queued))
-
-    def _look_after(self) -> None:
-        super()._look_after()
-        now = self._clock.monotonic()
-        known = self._outlet.queued - self._outlet.backlog
-        while self._waiting:
-            queued_at, queued = self._waiting[0]
-            self._longest_wait = max(self._longest_wait, now - queued_at)
-            if queued > known:
-                break
-            self._waiting.popleft()
-
-    def _certain(self) -> bool:
-        limits, wait = self._stream.scenario.limits, self._longest_wait + _APPEND_SLACK
-        return all(
-            limits.outcome(shift) == limits.outcome(shift, wait) for _, shift in self._stream.scenario.faults.shifts()
-        )
+def heap_report(stream: HeapNumbers, common: dict[str, Any]) -> HeapReport:
+    """Return the report of a stream so far; `common`: the fields that all reports have."""
+    account, scenario = stream.account, stream.scenario
+    wait = common["longest_wait"] + _APPEND_SLACK
+    shifts = [shift for _, shift in scenario.faults.shifts()]
+    return HeapReport(
+        **common,
+        seed=scenario.seed,
+        first_node=scenario.first_node,
+        node_count=scenario.nodes,
+        scan_id=scenario.scan_id,
+        rate=scenario.rate,
+        faults=scenario.faults,
+        heaps=stream.given,
+        certain=all(scenario.limits.outcome(shift) == scenario.limits.outcome(shift, wait) for shift in shifts),
+        fired=dict(account.fired),
+        garbage=dict(account.garbage),
+        expected=account.expected(),
+        nodes=account.nodes(),
+    )

@@ -14,7 +14,7 @@ from facade.flows.telemetry.plan import Plan, plan, windowed
 from facade.icd.fields import bound, is_numeric, kind, properties
 from facade.icd.load import load
 from facade.simulate.pacing import Pacer
-from facade.simulate.sender import Outlet, Stop, StreamReport, StreamSender
+from facade.simulate.sender import Shape, Stop, StreamReport
 from facade.simulate.sending import Bootstrap, Count, Prefix, ReportFile, Seconds, Seed, deployment, send, sending
 
 _WIDEST = 1000.0
@@ -94,7 +94,6 @@ class RecordStream:
 
 
 VERSION = "simulate-telemetry/1"
-_MOST_WAITING = 50_000
 
 
 class TelemetryReport(StreamReport, frozen=True, kw_only=True):
@@ -105,20 +104,9 @@ class TelemetryReport(StreamReport, frozen=True, kw_only=True):
     groups: dict[str, GroupAccount]
 
 
-class TelemetrySimulator(StreamSender[TelemetryReport]):
-    """Sends one stream; the other parameters are those of `facade.simulate.sender.StreamSender`."""
-
-    def __init__(self, stream: RecordStream, rate: float, outlet: Outlet, **frame: Any) -> None:
-        self._stream, self._rate = stream, rate
-        super().__init__(stream, outlet, pace=partial(Pacer, rate), most_waiting=_MOST_WAITING, **frame)
-
-    def report(self, *, stopped_by: str = "", finished: bool = False) -> TelemetryReport:
-        """Return the report of the run so far."""
-        return TelemetryReport(
-            **self._common(stopped_by=stopped_by, finished=finished),
-            rate=self._rate,
-            groups={str(group): account for group, account in self._stream.accounts.items()},
-        )
+def _report(stream: RecordStream, rate: float, common: dict[str, Any]) -> TelemetryReport:
+    groups = {str(group): account for group, account in stream.accounts.items()}
+    return TelemetryReport(**common, rate=rate, groups=groups)
 
 
 EPILOG = """
@@ -168,8 +156,9 @@ def telemetry(
     ranges = dict(_range(text, properties(schema)) for text in range_ or ())
     began = SystemClock().now_us() // SECOND if epoch is None else epoch
     stream = RecordStream(found, schema, groups, seed=seed, epoch=began, ranges=ranges)
-    make, stop = partial(TelemetrySimulator, stream, rate), Stop(count=count, seconds=seconds)
-    send(make, settings, topic, stop, client="simulate-telemetry", file=report, summary=_summary)
+    shape, as_report = Shape(pace=partial(Pacer, rate)), partial(_report, stream, rate)
+    stop, client = Stop(count=count, seconds=seconds), "simulate-telemetry"
+    send(stream, shape, as_report, settings, stop, client=client, file=report, summary=_summary)
 
 
 def _summary(report: TelemetryReport) -> str:
