@@ -16,6 +16,7 @@ from facade.flows.archive.compare import compare
 from facade.flows.archive.nexus_groups import WindowGrid
 from facade.flows.archive.night.span import Night
 from facade.flows.archive.night.telemetry import NightTelemetry
+from facade.flows.archive.sums import Summed
 from facade.messages import FieldStatistics, IngestSummary, Partial
 from facade.outcome import USED
 from facade.windows import frame
@@ -85,14 +86,14 @@ def night_is_right(folder: Path) -> bool:
 
 
 def file_is_right(folder: Path) -> bool:
+    window = ICD.topics["ingest.heaps"].window
+    assert window is not None
+    schema = ICD.messages["heap"]["properties"]
+    grid = WindowGrid(folder / "parts", BASE_US, BASE_US + 2 * SECOND, window, schema)
+    grid.add(Summed("ingest.heaps", None, as_frames(0, partials(PARTS))))
     with h5py.File(folder / "windows.nxs", "w") as file:
-        parent, units = nexus_groups.child(file, "windows", "NXcollection"), {"latency": "s"}
-        grid = WindowGrid(
-            parent, BASE_US, BASE_US + 2 * SECOND, SECOND, units=units, averaged=set(units), noun="node", most=9
-        )
-        for rows in as_frames(0, partials(PARTS)):
-            grid.add(rows)
-        grid.finish("windows", BASE_US + round(CLOSED * SECOND), PLAN.rule)
+        parent = nexus_groups.child(file, "windows", "NXcollection")
+        grid.write(parent, "windows", BASE_US + round(CLOSED * SECOND))
         mean, quality = parent["latency_mean/value"][0, 0], parent["count/quality"][0, 0]
         return bool(mean == pytest.approx(np.mean(ALL)) and quality == 0)
 
