@@ -194,13 +194,13 @@ def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     store.remove(first)
     assert "alerts, partition 0: 6" in refused(store, most_fillers=5)
     plan = plan_restore(store, ICD, prefix=PREFIX, most_fillers=6)
-    assert plan.partitions[PLACE].first == 6
+    assert plan.partitions[PLACE][0].first == 6
 
 
 def test_an_archive_that_would_need_fillers_without_end_is_refused(tmp_path: Path) -> None:
     """Its last file says that 10^15 offsets have no record; `archive verify` takes that for aborted transactions."""
     store = archive_of(tmp_path, 3, 3)
-    assert plan_restore(store, ICD, prefix=PREFIX).partitions[PLACE].fillers == 0
+    plan_restore(store, ICD, prefix=PREFIX, most_fillers=0)
     file = tmp_path / sorted(store.names())[-1]
     file.write_bytes(changed(file.read_bytes(), next=10**15))
     with pytest.raises(
