@@ -17,7 +17,7 @@ from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import duckdb
 import msgspec
@@ -29,8 +29,8 @@ from msgspec.structs import replace
 
 from facade.clock import MINUTE, NEVER, Duration, Time, as_duration, from_ms, to_ms, utc_text
 from facade.errors import ConfigError, writing
-from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive, read_entry
-from facade.flows.archive.reading import around, bounds, opened
+from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive
+from facade.flows.archive.reading import around, bounds, opened, read_batches
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -78,6 +78,12 @@ _ROWS = pa.schema(
     }
 )
 """Columns of the records of one attribute; `shown` has value and quality."""
+
+_COLUMNS: Final = ("offset", "timestamp", "key", "value")
+_KEPT: Final = pa.schema(
+    {"log": pa.string(), "at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()}
+)
+"""Columns of the records of a file."""
 
 _decode_one = msgspec.json.Decoder(History).decode
 
@@ -220,17 +226,18 @@ class HistoryArchive:
 
     def _read(self, name: str, column: str, low: Any, high: Any) -> pa.Table:
         """Return the records of a file with a key, whose time [Unix ms] or key is from `low` to `high`."""
-        with opened(self._store, name) as file:
-            found = enumerate(bounds(file, column))
-            groups = [group for group, one in found if one is None or (one[0] <= high and one[1] >= low)]
-            read = file.read_row_groups(groups, ["offset", "timestamp", "key", "value"], use_threads=False)
-            entry = read_entry(file.metadata)
-        times = read["timestamp"].cast(pa.int64())
-        values = times if column == "timestamp" else read["key"]
-        chosen = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
-        columns = {"log": pa.repeat(f"{entry.log} {entry.partition}", len(read)), "at_us": pc.multiply(times, 1000)}
-        columns |= {name: read[name] for name in ("offset", "key", "value")}
-        return pa.table(columns).filter(pc.and_(chosen, pc.is_valid(read["key"])))
+        tables = [
+            pa.table(
+                {
+                    "log": pa.repeat(f"{entry.log} {entry.partition}", len(batch)),
+                    "at_us": pc.multiply(batch["timestamp"].cast(pa.int64()), 1000),
+                    **{one: batch[one] for one in ("offset", "key", "value")},
+                }
+            )
+            for entry, batch in read_batches(self._store, name, column, low, high, _COLUMNS)
+        ]
+        found = pa.concat_tables([_KEPT.empty_table(), *tables])
+        return found.filter(pc.is_valid(found["key"]))
 
 
 def _query(query: str, records: pa.Table, **values: Time | Duration) -> list[tuple[Any, ...]]:

@@ -44,7 +44,7 @@ from facade.bus.port import Record, TopicPartition
 from facade.clock import NEVER, SECOND, Clock, Time, as_duration
 from facade.errors import ConfigError
 from facade.flows.archive.files import ArchiveEntry, ArchiveError, verify
-from facade.flows.archive.reading import read_files, topics
+from facade.flows.archive.reading import read_columns, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
@@ -260,7 +260,8 @@ def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: T
     topic, log = plan.topics[place[0]], plan.partitions[place]
 
     def read() -> Iterator[Record]:
-        return read_files(store, place[0], [one.name for one in log])
+        found = read_columns(store, [one.name for one in log])
+        return (record for columns in found for record in columns.records())
 
     if topic.cleanup == "compact":
         newest = {record.key: record.offset for record in read()}
