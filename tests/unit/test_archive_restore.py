@@ -80,17 +80,13 @@ class Brokers:
             self.logs[place].append(None)
 
 
-@given(
-    offsets=st.sets(st.integers(0, 60), max_size=30),
-    behind=st.integers(0, 5),
-    deletes=st.booleans(),
-)
-def test_each_record_gets_its_offset(offsets: set[int], behind: int, *, deletes: bool) -> None:
+@given(offsets=st.sets(st.integers(0, 60), max_size=30), behind=st.integers(0, 5))
+def test_each_record_gets_its_offset(offsets: set[int], behind: int) -> None:
     kept = [replace(record(), offset=offset) for offset in sorted(offsets)]
     end = (max(offsets) + 1 if offsets else 0) + behind
     brokers = Brokers()
     ways = {Kind.PLAIN: brokers.write, Kind.COMMITTED: brokers.commit, Kind.ABORTED: brokers.abort}
-    for step in steps(iter(kept), PLACE, end=end, deletes=deletes):
+    for step in steps(iter(kept), PLACE, end=end):
         ways[step.kind](step.records)
     log = brokers.logs[PLACE]
     assert [one.offset for one in log if one is not None] == sorted(offsets)

@@ -10,8 +10,8 @@ compacted records, are reproduced:
 - more: fillers are written in a transaction that is aborted; its end marker takes the last offset. Readers of committed
   records never get fillers. For others a filler is a record without a value, as a tombstone.
 
-For a log whose oldest records are gone, fillers are written before the first record and then deleted: Kafka cannot
-begin a log later than 0 by itself. Records of compacted topics cannot be deleted; their fillers are aborted.
+For a log whose oldest records are gone, fillers are written before the first record and then deleted, unless the topic
+is compacted: Kafka cannot begin a log later than 0 by itself.
 
 Positions belong to a log, which has the id of its topic, and a new topic has a new id. Snapshots, positions, results
 and announcements have it in the fields `log` and `topic_id`. There, the old id is replaced by the new one. An id with
@@ -120,10 +120,6 @@ class RestorePlan:
     reserve: int
     """Offsets skipped at the end of each log."""
 
-    def deletes(self, place: TopicPartition) -> bool:
-        """Return whether records at the beginning of a log can be deleted."""
-        return self.topics[place[0]].cleanup == "delete"
-
 
 def plan_restore(
     store: Store,
@@ -203,24 +199,21 @@ def _fillers(log: Sequence[ArchiveEntry]) -> int:
 # Records and their offsets
 
 
-def steps(
-    records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0, deletes: bool = False
-) -> Iterator[PlacedRecords]:
+def steps(records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0) -> Iterator[PlacedRecords]:
     """Return the steps by which records of a partition get their offsets on a log that ends at an offset.
 
-    Parameters
-    ----------
-    end
-        Required end of the log. It may become one more, as an end marker needs a record before it.
-    deletes
-        Whether fillers at the beginning are deleted afterwards, so that they need no transaction.
+    `end`: required end of the log. It may become one more, as an end marker needs a record before it.
     """
     run: list[Record] = []
     size = 0
     for record in chain(records, (None,)):
         gap = (max(end, at) if record is None else record.offset) - at
         if gap or record is None:
-            yield from _close(run, gap, place, at, deletes=deletes)
+            is_marked = gap == 1 and bool(run)
+            if run:
+                yield PlacedRecords(Kind.COMMITTED if is_marked else Kind.PLAIN, run)
+            if not is_marked:
+                yield from _fill(place, at, gap, run[-1].timestamp_us if run else NEVER)
             run, size = [], 0
         elif len(run) > 1 and (len(run) >= _RUN or size >= _RUN_BYTES):
             yield PlacedRecords(Kind.PLAIN, run[:-1])  # the last one is kept for an end marker
@@ -231,24 +224,13 @@ def steps(
             at = record.offset + 1
 
 
-def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, deletes: bool) -> Iterator[PlacedRecords]:
-    if gap == 1 and run:
-        yield PlacedRecords(Kind.COMMITTED, run)
-        return
-    if run:
-        yield PlacedRecords(Kind.PLAIN, run)
-    time = run[-1].timestamp_us if run else NEVER
-    is_plain = deletes and not at
+def _fill(place: TopicPartition, at: int, gap: int, time: Time) -> Iterator[PlacedRecords]:
+    filler = Record(topic=place[0], key=FILLER, value=None, partition=place[1], timestamp_us=time)
     while gap:
         count = min(gap, _ABORTED)
-        # An end marker would take the offset of the next record, and needs a record before it.
-        is_alone = is_plain or gap == 1
-        count -= not is_alone and gap - count == 1
-        fillers = [
-            Record(topic=place[0], key=FILLER, value=None, partition=place[1], offset=offset, timestamp_us=time)
-            for offset in range(at, at + count - (not is_alone))
-        ]
-        yield PlacedRecords(Kind.PLAIN if is_alone else Kind.ABORTED, fillers)
+        count -= gap - count == 1  # an end marker alone is not possible
+        kind, number = (Kind.PLAIN, 1) if gap == 1 else (Kind.ABORTED, count - 1)
+        yield PlacedRecords(kind, [dataclasses.replace(filler, offset=at + one) for one in range(number)])
         gap, at = gap - count, at + count
 
 
@@ -410,13 +392,14 @@ def restore(
                 told = clock.monotonic()
                 report(done.records, done.fillers, len(due))
 
-    def written(place: TopicPartition, log: Sequence[ArchiveEntry]) -> Iterator[PlacedRecords]:
-        renamed = map(names.rename, records_of(store, plan, place, now_us))
-        return steps(renamed, place, end=log[-1].next, deletes=plan.deletes(place))
-
-    write({place: written(place, log) for place, log in plan.partitions.items()})
-    begins = {place: done.begins.get(place, end) for place, end in done.ends.items() if plan.deletes(place)}
-    done.begins = {place: at for place, at in begins.items() if at}
+    write(
+        {
+            place: steps(map(names.rename, records_of(store, plan, place, now_us)), place, end=log[-1].next)
+            for place, log in plan.partitions.items()
+        }
+    )
+    begins = {place: done.begins.get(place, end) for place, end in done.ends.items()}
+    done.begins = {place: at for place, at in begins.items() if at and plan.topics[place[0]].cleanup == "delete"}
     tails = {}
     for place in done.ends | names.ends:
         at = done.ends.get(place, 0)
