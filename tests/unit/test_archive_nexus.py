@@ -274,7 +274,7 @@ def test_partials_in_any_order_are_merged_in_bounded_memory(tmp_path: Path, monk
         fields = FieldStatistics(sum=value, min=value, max=value, last=value)
         at = START + row * SECOND
         frames = as_frames(node, [Partial(1, at, False, 1, at, number, [], {"rate": fields})])
-        assert windows.add(Summed("s", None, frames)) is None
+        assert windows.add(Summed("s", None, frames, summary(node))) is None
         assert sum(map(len, windows._sums._waiting.values())) < 50
     with h5py.File(tmp_path / "windows.nxs", "w") as file:
         parent = nexus_groups.child(file, "windows", "NXcollection")

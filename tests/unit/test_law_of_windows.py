@@ -11,7 +11,7 @@ import pytest
 
 from facade import sketch
 from facade.bus.port import Record
-from facade.flows.archive import nexus_groups
+from facade.flows.archive import nexus_groups, sums
 from facade.flows.archive.compare import compare
 from facade.flows.archive.nexus_groups import WindowGrid
 from facade.flows.archive.night.span import Night
@@ -25,7 +25,7 @@ from facade.windows.summaries import as_frames
 from tests.support.frames import fold, readings
 from tests.support.heaps import BASE_US
 from tests.unit.test_archive_replayed import archive_of
-from tests.unit.test_ledger import CLOSED, ICD, PLAN, instant, node_ledger, node_view, read
+from tests.unit.test_ledger import CLOSED, ICD, instant, node_ledger, node_view, read
 
 SECOND = 1_000_000
 PARTS = [[0.001, 0.004, 0.0025], [0.020, 0.031], [0.0005]]
@@ -90,7 +90,7 @@ def file_is_right(folder: Path) -> bool:
     assert window is not None
     schema = ICD.messages["heap"]["properties"]
     grid = WindowGrid(folder / "parts", BASE_US, BASE_US + 2 * SECOND, window, schema)
-    grid.add(Summed("ingest.heaps", None, as_frames(0, partials(PARTS))))
+    grid.add(Summed("ingest.heaps", None, as_frames(0, partials(PARTS)), summaries(PARTS)[0]))
     with h5py.File(folder / "windows.nxs", "w") as file:
         parent = nexus_groups.child(file, "windows", "NXcollection")
         grid.write(parent, "windows", BASE_US + round(CLOSED * SECOND))
@@ -143,6 +143,14 @@ MUTANTS = {
 
 @pytest.mark.parametrize("user", USERS)
 def test_windows_of_several_transactions_are_right(user: str, tmp_path: Path) -> None:
+    assert USERS[user](tmp_path)
+
+
+@pytest.mark.parametrize("user", ["compare", "NeXus"])
+def test_windows_that_memory_does_not_hold_are_as_right(
+    user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "_MOST_WAITING", 2)
     assert USERS[user](tmp_path)
 
 

@@ -30,7 +30,7 @@ from facade.icd.topic_model import Window
 from facade.icd.units import udunits
 from facade.outcome import INCONSISTENT, RecordRejected
 from facade.printable import excerpt, printable
-from facade.windows.frame import FieldArrays, Frame
+from facade.windows.frame import Frame
 from facade.windows.newest import Rule
 
 QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
@@ -248,10 +248,8 @@ class WindowGrid:
         first, end = (-(-int(time) // int(rule.length_us)) for time in (begin_us, end_us))
         self._first, self.rows = NEVER + first * rule.length_us, max(end - first, 0)
         self._noun, group = window.group or "group", properties.get(window.group or "", {})
-        self._is_numbered, self._most = (
-            kind(group) == "integer",
-            int(group.get("maximum", window.most_groups or 999)) + 1,
-        )
+        self._is_numbered = kind(group) == "integer"
+        self._most = int(group.get("maximum", window.most_groups or 999)) + 1
         self._units = {first_name(name, part): str(part.get("x-unit", "")) for name, part in properties.items()}
         self._averaged = {first_name(name, part) for name, part in properties.items() if kind(part) == "number"}
         self._width = 0
@@ -273,12 +271,14 @@ class WindowGrid:
         if not len(rows):
             return
         if group is not None:
-            code = int(group) if self._is_numbered else self._names.setdefault(group, len(self._names))
+            code = int(group) if self._is_numbered else self._names.get(group, len(self._names))
             rows = replace(rows, group=np.full(len(rows), code))
         if not 0 <= int(rows.group.min()) <= int(rows.group.max()) < self._most:
             raise ValueError(f"expected groups from 0 to {self._most - 1}")
+        if group is not None and not self._is_numbered:
+            self._names.setdefault(group, code)
         self._width = max(self._width, int(rows.group.max()) + 1)
-        fields = {name: _kept(one) for name, one in rows.fields.items() if name in self._units}
+        fields = {name: replace(one, m2=None, sketch=None) for name, one in rows.fields.items() if name in self._units}
         self._sums.add(replace(rows, fields=fields).without_runs(), number // _PAGE)
 
     def write(self, parent: Any, title: str, read_to_us: Time) -> None:
@@ -298,11 +298,11 @@ class WindowGrid:
             arrays = dict[str, Array]()
             for frame in self._sums.records(page):
                 at = (frame.window - begins[rows.start]) // self._rule.length_us, frame.group
-                for name, values in self._columns(frame):
+                for name, values, about in self._columns(frame):
                     nothing = np.nan if values.dtype.kind == "f" else 0
                     if name not in logs:
                         logs[name] = child(parent, name, "NXlog")
-                        self._grid(logs[name], "value", values.dtype, nothing).attrs.update(self._about(name))
+                        self._grid(logs[name], "value", values.dtype, nothing).attrs.update(about)
                     shape = rows.stop - rows.start, self._width
                     arrays.setdefault(name, np.full(shape, nothing, values.dtype))[at] = values
             for name, array in arrays.items():
@@ -322,25 +322,16 @@ class WindowGrid:
         drawn = {name: logs[name]["value"] for name in dict.fromkeys(("count", *sorted(logs)))}  # the default first
         plot(parent, "plot", drawn, {name: shared[name] for name in ("time", self._noun)}, title)
 
-    def _columns(self, frame: Frame) -> Iterator[tuple[str, Array]]:
-        """Return the statistics of merged rows by the names of their logs."""
-        yield from {"count": frame.count, _NEWEST: frame.time_max}.items()
-        for field, one in frame.fields.items():
-            for name in one.form:
-                if name == "sum" and field in self._averaged:
-                    yield f"{field}_mean", getattr(one, name) / frame.count
-                else:
-                    yield f"{field}_{name}", getattr(one, name)
-
-    def _about(self, name: str) -> Mapping[str, str]:
-        if name in ("count", _NEWEST):
-            return {} if name == "count" else {"units": "us", "start": iso(NEVER)}
-        return {"units": udunits(self._units[name.rpartition("_")[0]])}
+    def _columns(self, frame: Frame) -> Iterator[tuple[str, Array, Mapping[str, str]]]:
+        """Return the statistics of merged rows, with the names of their logs and their attributes."""
+        yield "count", frame.count, {}
+        yield _NEWEST, frame.time_max, {"units": "us", "start": iso(NEVER)}
+        for (field, one), name in product(frame.fields.items(), _KEPT):
+            if (values := getattr(one, name)) is not None:
+                is_mean = name == "sum" and field in self._averaged
+                unit = {"units": udunits(self._units[field])}
+                yield f"{field}_{'mean' if is_mean else name}", values / (frame.count if is_mean else 1.0), unit
 
     def _grid(self, group: Any, name: str, kind: Any, fill: float) -> Any:
         chunks = min(_PAGE, self.rows), min(_PAGE, self._width)
         return group.create_dataset(name, (self.rows, self._width), kind, chunks=chunks, fillvalue=fill, **_PACKED)
-
-
-def _kept(one: FieldArrays) -> FieldArrays:
-    return FieldArrays(**{name: getattr(one, name).astype(np.float64) for name in one.form if name in _KEPT})

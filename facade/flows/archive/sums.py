@@ -33,6 +33,8 @@ class Summed(NamedTuple):
     group: str | None
     """Name of the group; None: the frames have the numbers of nodes."""
     frames: list[Frame]
+    summary: IngestSummary | RackSummary | TelemetrySummary
+    """The message, with the offsets of its records."""
 
 
 class SummaryTopic:
@@ -67,7 +69,7 @@ class SummaryTopic:
             frames = frames_of(item)
         except (ValueError, OverflowError) as error:
             return RecordRejected(INCONSISTENT, "$", excerpt(str(error)))
-        return Summed(stream, item.group if isinstance(item, TelemetrySummary) else None, frames)
+        return Summed(stream, item.group if isinstance(item, TelemetrySummary) else None, frames, item)
 
 
 class Sums:
