@@ -160,12 +160,12 @@ class ReplayClock:
 
 
 def clock_of(settings: Settings) -> Clock:
-    """Return the clock of a process: today's, or that of the replay that the deployment shows."""
+    """Return the clock of a process, which follows the replay if the deployment shows one."""
     return ReplayClock(SystemClock()) if settings.replay else SystemClock()
 
 
 def broker_time(clock: Clock) -> Callable[[], Time] | None:
-    """Return what tells a worker the brokers' time; None: the brokers do."""
+    """Return a function for the brokers' time in a replay; None: there is none, and the brokers tell it."""
     return (lambda: clock.reached_us) if isinstance(clock, ReplayClock) else None
 
 

@@ -25,8 +25,8 @@ only. Within the log it would keep programs from reading it.
 A record belongs to a time by Kafka's time, which is the broker's. Windows belong to it by their begin: their partials
 are read from before until after the time, as far as records may be early or late.
 
-Topics are read one after the other, in bounded memory. Partial sums, and the segments of a table, wait in temporary
-files. The NeXus file gets its place when it is whole and durable.
+Topics are read one after the other, in bounded memory. Partial sums that memory does not hold, and the segments of a
+table, wait in temporary files. The NeXus file gets its place when it is whole and durable.
 """
 
 import fcntl

@@ -40,7 +40,7 @@ _FORMS: Final[Mapping[str, Mapping[str, Callable[[Array], Array]]]] = {
     "b": {"": lambda part: part.astype(np.uint8)},
     "c": {"_real": np.real, "_imag": np.imag, "_amplitude": np.abs, "_phase": np.angle},
 }
-"""What is stored of an array, by its kind: readers of NeXus know neither booleans nor complex numbers."""
+"""Datasets of an array of booleans or of complex numbers, which readers of NeXus do not know."""
 _LEAST_ROOM, _COPIES = 100_000_000, 3
 """Space that rows in memory may need [bytes], and number of copies of a table's values, with amplitudes."""
 

@@ -348,7 +348,7 @@ class Restored:
     """Offset of the first record of a log; at the end, of the logs before which fillers must be deleted."""
 
     def note(self, place: TopicPartition, step: PlacedRecords) -> None:
-        """Note what was written."""
+        """Count the records of a step."""
         is_filled = step.records[0].key == FILLER and step.records[0].value is None
         self.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
         if is_filled:
