@@ -28,7 +28,7 @@ from devices.standby import SERVER as SERVER
 from devices.standby import await_turn, end_when_replaced, is_exported
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
-from facade.clock import Clock, SystemClock
+from facade.clock import SystemClock
 from facade.config import Settings, load_settings
 from facade.errors import ConfigError, FacadeError
 from facade.icd.load import load
@@ -38,7 +38,7 @@ from facade.runtime.composition import Server
 from facade.runtime.heartbeats import Pulse
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
-from facade.runtime.replay import ReplayClock
+from facade.runtime.replay import clock_of
 from facade.runtime.steps import run_steps
 from facade.runtime.stopping import end_process
 
@@ -204,8 +204,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Server:
     devices: dict[str, list[str]] = {}
     for device in FacadeDevice.present.values():
         devices.setdefault(type(device).__name__, []).append(device.get_name().lower())
-    clock: Clock = ReplayClock(SystemClock()) if settings.replay else SystemClock()
-    FacadeDevice.clock = clock
+    FacadeDevice.clock = clock = clock_of(settings)
     bus = KafkaBus(Connection(settings, clock=clock), client=f"{SERVER}-{instance}", linger=_GATHER)
     return Server(
         icd,

@@ -95,6 +95,12 @@ def wait_until(clock: Clock, condition: Callable[[], bool], within: float, each:
     return True
 
 
+def today(clock: Clock) -> Clock:
+    """Return the clock of the present, also where another clock shows the time of a replay."""
+    present: Clock = getattr(clock, "today", clock)
+    return present
+
+
 class SystemClock:
     """The machine's own clock."""
 

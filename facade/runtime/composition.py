@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from facade.bus.offsets import Extent, TopicWatch
 from facade.bus.port import QueueingWriter, Record
 from facade.bus.signatures import Signatures, signed_topics
-from facade.clock import Clock, Time
+from facade.clock import Clock, Time, today
 from facade.config import Settings
 from facade.errors import ConfigError
 from facade.icd.model import Attribute, Icd, instance_role
@@ -27,7 +27,6 @@ from facade.runtime.health_issues import HealthSource
 from facade.runtime.heartbeats import Heartbeats, SignOfLife, complaints_of
 from facade.runtime.metrics import Gauge
 from facade.runtime.publisher import EventSink, Publisher
-from facade.runtime.replay import ReplayClock, ReplayFlow, ReplayStatus, today
 
 Part = TypeVar("Part")
 
@@ -93,6 +92,8 @@ class Server:
     ) -> None:
         self.icd, self.settings, self.devices, self.bus, self.clock = icd, settings, devices, bus, clock
         self.sink, self.limits = sink, limits
+        self.heard_at: Callable[[Time], Time] = Flow.heard_at
+        """See `facade.runtime.flow.Flow.heard_at`; a flow may put another one there."""
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
         keys = () if settings.replay else settings.controller_keys  # those of a night long ago have ended
@@ -220,17 +221,11 @@ class Server:
 
     def _assemble(self) -> None:
         """Let the flows add their parts, and make the event loop."""
-        if isinstance(self.clock, ReplayClock):
-            # First, as the record of Status has the devices' own text.
-            status = ReplayStatus(self.sink, list(self.classes), self.clock)
-            self.sink = status
-            self.flows.append(ReplayFlow(self.clock))
-            self.views.append(status)
         for manifest in manifests():
             if manifest.compose is not None and (manifest.for_all or self._has_devices_of(manifest)):
                 load(manifest.compose)(self)
         for flow in self.flows:
-            flow.replayed = self.clock.now_us if isinstance(self.clock, ReplayClock) else None
+            flow.heard_at = self.heard_at
         self._publisher = Publisher(self.icd, self.classes, self.sink, self.clock)
         self._event_loop = EventLoop(
             self.bus,

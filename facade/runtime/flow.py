@@ -73,13 +73,12 @@ class Flow(ABC):
     """Partitions to read; None: all."""
     columns: Sequence[ReadingColumn] = ()
     """Attributes whose readings are made when somebody looks at them."""
-    replayed: Callable[[], Time] | None = None
-    """Returns the time of the replay that the deployment shows; None: there is no replay."""
+    heard_at: Callable[[Time], Time] = staticmethod(lambda written: written)
+    """Returns the time at which a record of the facade itself counts as written, by the brokers' time."""
 
     def heard(self, record: Record) -> Time:
-        """Return the time of a record of the facade itself; in a replay, the time at which it was read."""
-        written = record.timestamp_us
-        return written if self.replayed is None else min(written, self.replayed())
+        """Return the time of a record of the facade itself, in the time that the deployment shows."""
+        return self.heard_at(record.timestamp_us)
 
     @abstractmethod
     def fold(self, record: Record, *, count: bool) -> Outcome:

@@ -12,20 +12,24 @@ process of the deployment follows it with a `ReplayClock`.
 * **Records of the facade itself** have today's time, and count as written when they are read
   (`facade.runtime.flow.Flow.heard`).
 
+Other code knows nothing of a replay: it has a clock, a sink and a view more.
+
 Heartbeats, time-outs and intervals between processes use today's time.
 """
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from facade.bus.port import Reader, Record
-from facade.clock import NEVER, Clock, Time, as_duration, as_seconds, utc_seconds, utc_text
+from facade.clock import NEVER, Clock, SystemClock, Time, as_duration, as_seconds, utc_seconds, utc_text
 from facade.codec.decode import BatchDecoder
+from facade.config import Settings
 from facade.errors import BusError
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
@@ -155,9 +159,14 @@ class ReplayClock:
         return f"REPLAY {utc_seconds(self.now_us())} {speed}{state}"
 
 
-def today(clock: Clock) -> Clock:
-    """Return today's clock, also where another clock follows a replay."""
-    return clock.today if isinstance(clock, ReplayClock) else clock
+def clock_of(settings: Settings) -> Clock:
+    """Return the clock of a process, which follows the replay if the deployment shows one."""
+    return ReplayClock(SystemClock()) if settings.replay else SystemClock()
+
+
+def broker_time(clock: Clock) -> Callable[[], Time] | None:
+    """Return a function for the brokers' time in a replay; None: there is none, and the brokers tell it."""
+    return (lambda: clock.reached_us) if isinstance(clock, ReplayClock) else None
 
 
 def why_refused(clock: Clock) -> str:
@@ -253,26 +262,29 @@ class ReplayFlow(Flow):
 
 
 class ReplayFollower:
-    """Follows the replay in a worker.
+    """Follows the replay in a worker; without a replay it does nothing.
 
     Parameters
     ----------
     bus
-        Opens the reader.
+        Opens the bus.
     """
 
-    def __init__(self, bus: Bus, clock: ReplayClock) -> None:
-        self._bus, self._clock, self._flow = bus, clock, ReplayFlow(clock)
+    def __init__(self, bus: Callable[[], Bus], clock: Clock) -> None:
+        self._bus, self._clock = cache(bus), clock
+        self._flow = ReplayFlow(clock) if isinstance(clock, ReplayClock) else None
         self._reader: Reader | None = None
         self._open_at = clock.monotonic()
 
     def step(self) -> None:
         """Process new positions."""
+        if self._flow is None:
+            return
         now = self._clock.monotonic()
         try:
             if self._reader is None and now >= self._open_at:
                 self._open_at = now + _RETRY
-                self._reader = self._bus.open_reader({TOPIC: None}, {})
+                self._reader = self._bus().open_reader({TOPIC: None}, {})
             for record in self._reader.take(_MOST, 0.0) if self._reader is not None else ():
                 self._flow.fold(record, count=True)
         except BusError as error:  # nothing newer is known meanwhile

@@ -13,7 +13,7 @@ from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import BusHealth, Writer
-from facade.clock import Clock, SystemClock
+from facade.clock import Clock, today
 from facade.config import Settings, load_settings
 from facade.icd.load import load
 from facade.icd.model import Icd
@@ -26,7 +26,7 @@ from facade.runtime.flow import Alerts
 from facade.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.runtime.log_export import start_log_export
 from facade.runtime.metrics import serve_metrics
-from facade.runtime.replay import ReplayClock, ReplayFollower, today
+from facade.runtime.replay import ReplayFollower, broker_time, clock_of
 from facade.runtime.stopping import end_process, stopping
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
@@ -77,7 +77,6 @@ class Site(NamedTuple):
 
     def log(self, *topics: str) -> KafkaTransactionalLog:
         """Join the group of some topics."""
-        clock = self.clock
         return KafkaTransactionalLog(
             self.connection,
             *topics,
@@ -85,7 +84,7 @@ class Site(NamedTuple):
             slot=self.slot,
             health=BusHealth(),
             outputs=self.outputs,
-            broker_time=(lambda: clock.reached_us) if isinstance(clock, ReplayClock) else None,
+            broker_time=broker_time(self.clock),
         )
 
     def alerts(self, source: str, writer: Writer) -> Alerts:
@@ -123,8 +122,7 @@ def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn
     # Batches of 10,000 messages trigger the garbage collector again and again; they hold no cycles.
     gc.set_threshold(100_000)
     settings = load_settings()
-    replay = ReplayClock(SystemClock()) if settings.replay else None
-    clock = replay or SystemClock()
+    clock = clock_of(settings)
     connection, icd = Connection(settings, clock=clock), load()
     slot = slot or free_slot(members_of(connection, icd.roles[role].group), icd.roles[role].group)
     site = Site(icd, settings, connection, clock, role, slot)
@@ -137,12 +135,9 @@ def run_worker(role: str, slot: str, make: Callable[[Site], Worker]) -> NoReturn
         writer = KafkaWriter(site.connection, health=BusHealth(), client=f"{name}-heartbeats")
         pulse = Pulse(SignOfLife(name, "worker", writer.send, today(clock)), clock)
         pulse.start()
-        follower = (
-            None if replay is None else ReplayFollower(KafkaBus(site.connection, client=f"{name}-replay"), replay)
-        )
+        follower = ReplayFollower(lambda: KafkaBus(connection, client=f"{name}-replay"), clock)
         while not stopped():
-            if follower is not None:
-                follower.step()
+            follower.step()
             worker.step()
             pulse.came_round()
         worker.finish()

@@ -4,32 +4,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from facade.messages import FieldColumns, FieldStatistics, IngestSummary, Partial, RackSummary, TelemetrySummary
 from facade.windows.frame import STATISTICS, Counts, FieldArrays, Frame, Runs
 
-__all__ = ["COLUMNS", "RowColumns", "as_frames", "as_partials", "columns_of", "frame_of", "frames_of", "lengths"]
+__all__ = ["COLUMNS", "as_frames", "as_partials", "columns_of", "frame_of", "frames_of", "lengths"]
 
 COLUMNS = ("epoch", "window", "late", "count", "time_min", "time_max", "runs")
 """Columns of a rack's summary beside node and fields, in the order of a partial."""
-
-
-class RowColumns(msgspec.Struct):
-    """The columns of rows with groups of any kind."""
-
-    node: list[int]
-    """Codes of the groups."""
-    epoch: list[int]
-    window: list[int]
-    late: list[bool]
-    count: list[int]
-    time_min: list[int]
-    time_max: list[int]
-    runs: list[list[tuple[int, int]]]
-    fields: dict[str, FieldColumns]
 
 
 def lengths(summary: RackSummary) -> Iterator[tuple[str, int]]:
@@ -40,7 +24,7 @@ def lengths(summary: RackSummary) -> Iterator[tuple[str, int]]:
     return ((name, len(values)) for name, values in columns if values is not None)
 
 
-def frame_of(summary: RackSummary | RowColumns) -> Frame:
+def frame_of(summary: RackSummary) -> Frame:
     """Return the rows of a summary whose columns are of one length; groups are nodes."""
     return _frame(summary.node, {name: getattr(summary, name) for name in COLUMNS}, summary.fields)
 

@@ -64,7 +64,7 @@ class Deployment:
         broker_time: Callable[[], int] | None = None
         if replay:
             self.clock, worker_clock = ReplayClock(self.today), ReplayClock(self.today)
-            self.follower = ReplayFollower(MemoryBus(self.broker), worker_clock)
+            self.follower = ReplayFollower(lambda: MemoryBus(self.broker), worker_clock)
 
             def broker_time(clock: ReplayClock = worker_clock) -> int:
                 return clock.reached_us
@@ -436,7 +436,7 @@ def test_a_broken_message_on_the_topic_changes_nothing() -> None:
     log = MemoryLog()
     bus: Any = PlainBus(log)
     clock = ReplayClock(ManualClock())
-    follower = ReplayFollower(bus, clock)
+    follower = ReplayFollower(lambda: bus, clock)
     for one in (record("replay", b"x", b"junk"), replay_record(order("PAUSE")), replay_record(position(BASE_US))):
         log.append(one)
     log.append(record("replay", b"position", None))

@@ -579,7 +579,7 @@ def test_damaged_archives_are_neither_played_nor_compared(
     with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
         play(store, planned(store), copies, copies.clock, report=lambda *_: None)
     with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
-        [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState))]
+        [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState).decode_one)]
     assert len(copies.taken) <= 2, "of the file before"
 
 
@@ -598,8 +598,8 @@ def test_damaged_files_of_another_month_do_not_refuse_a_night(tmp_path: Path) ->
     assert play(store, planned(store, times=times), copies, copies.clock, report=lambda *_: None) == 1
     (first,) = (name for name in store.names(SUMMARY) if name.endswith("00.parquet"))
     (tmp_path / first).write_bytes(b"damaged")
-    decoder = BatchDecoder[Any](IngestSummary)
-    assert len([*comparing._Side(store, ICD, *times)._decoded(SUMMARY, decoder)]) == 3, "written then or later"
+    decode = BatchDecoder(IngestSummary).decode_one
+    assert len([*comparing._Side(store, ICD, *times)._decoded(SUMMARY, decode)]) == 3, "written then or later"
 
 
 def at_brokers(plan: ReplayPlan, names: Iterable[str], **changes: str) -> dict[str, FoundTopic]:

@@ -193,4 +193,4 @@ def test_files_that_retention_removes_meanwhile_are_no_faults(removed: int, tmp_
     assert report.faults == []
     assert len(report.notes) == removed - 1
     if removed > 1:
-        assert (report.files, report.offsets) == (4 - removed, f"{(1, 3, 6)[removed - 1]}-9")
+        assert (len(report.entries), report.offsets) == (4 - removed, f"{(1, 3, 6)[removed - 1]}-9")

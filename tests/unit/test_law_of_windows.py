@@ -11,11 +11,12 @@ import pytest
 
 from facade import sketch
 from facade.bus.port import Record
-from facade.flows.archive import nexus_groups
+from facade.flows.archive import nexus_groups, sums
 from facade.flows.archive.compare import compare
 from facade.flows.archive.nexus_groups import WindowGrid
 from facade.flows.archive.night.span import Night
 from facade.flows.archive.night.telemetry import NightTelemetry
+from facade.flows.archive.sums import Summed
 from facade.messages import FieldStatistics, IngestSummary, Partial
 from facade.outcome import USED
 from facade.windows import frame
@@ -24,7 +25,7 @@ from facade.windows.summaries import as_frames
 from tests.support.frames import fold, readings
 from tests.support.heaps import BASE_US
 from tests.unit.test_archive_replayed import archive_of
-from tests.unit.test_ledger import CLOSED, ICD, PLAN, instant, node_ledger, node_view, read
+from tests.unit.test_ledger import CLOSED, ICD, instant, node_ledger, node_view, read
 
 SECOND = 1_000_000
 PARTS = [[0.001, 0.004, 0.0025], [0.020, 0.031], [0.0005]]
@@ -85,14 +86,14 @@ def night_is_right(folder: Path) -> bool:
 
 
 def file_is_right(folder: Path) -> bool:
+    window = ICD.topics["ingest.heaps"].window
+    assert window is not None
+    schema = ICD.messages["heap"]["properties"]
+    grid = WindowGrid(folder / "parts", BASE_US, BASE_US + 2 * SECOND, window, schema)
+    grid.add(Summed("ingest.heaps", None, as_frames(0, partials(PARTS)), summaries(PARTS)[0]))
     with h5py.File(folder / "windows.nxs", "w") as file:
-        parent, units = nexus_groups.child(file, "windows", "NXcollection"), {"latency": "s"}
-        grid = WindowGrid(
-            parent, BASE_US, BASE_US + 2 * SECOND, SECOND, units=units, averaged=set(units), noun="node", most=9
-        )
-        for rows in as_frames(0, partials(PARTS)):
-            grid.add(rows)
-        grid.finish("windows", BASE_US + round(CLOSED * SECOND), PLAN.rule)
+        parent = nexus_groups.child(file, "windows", "NXcollection")
+        grid.write(parent, "windows", BASE_US + round(CLOSED * SECOND))
         mean, quality = parent["latency_mean/value"][0, 0], parent["count/quality"][0, 0]
         return bool(mean == pytest.approx(np.mean(ALL)) and quality == 0)
 
@@ -142,6 +143,14 @@ MUTANTS = {
 
 @pytest.mark.parametrize("user", USERS)
 def test_windows_of_several_transactions_are_right(user: str, tmp_path: Path) -> None:
+    assert USERS[user](tmp_path)
+
+
+@pytest.mark.parametrize("user", ["compare", "NeXus"])
+def test_windows_that_memory_does_not_hold_are_as_right(
+    user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "_MOST_WAITING", 2)
     assert USERS[user](tmp_path)
 
 

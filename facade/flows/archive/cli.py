@@ -104,7 +104,7 @@ def verify(place: ArchiveLocation) -> None:
     reports = [*verify_store(open_store(place))]
     titles = ("topic", "partition", "files", "records", "offsets", "faults")
     rows = [
-        (one.topic, f"{one.partition}", f"{one.files}", f"{one.records:,}", one.offsets, f"{len(one.faults)}")
+        (one.topic, f"{one.partition}", f"{len(one.entries)}", f"{one.records:,}", one.offsets, f"{len(one.faults)}")
         for one in reports
     ]
     wide().print(table(titles, rows, whole=titles))

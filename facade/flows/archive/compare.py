@@ -4,12 +4,9 @@ Theory of operation
 -------------------
 Each kind of result is a mapping from keys to named values. Two results with the same key are equal if all their values
 are equal. The records of workers depend on the division into transactions, so windows are compared after all their
-partials are merged (`facade.windows.frame`). Counts, runs of sequence numbers, smallest, largest and newest values and
-the counts of sketches do not depend on the division. Sums of fractions and deviations do, in their last digits.
+partials are merged (`facade.flows.archive.sums`). Counts, runs of sequence numbers, smallest, largest and newest values
+and the counts of sketches do not depend on the division. Sums of fractions and deviations do, in their last digits.
 Offsets, times of workers and watermarks are left out.
-
-Partials are first written to temporary files, each with some windows, as the partials of a window may be anywhere in
-the archive. So the memory does not grow with the archive.
 """
 
 import math
@@ -17,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -24,28 +22,18 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.clock import NEVER, Duration, Time, as_duration, utc_text
+from facade.clock import NEVER, Time, as_duration, utc_text
 from facade.codec.decode import BatchDecoder
-from facade.errors import ConfigError, FacadeError
+from facade.errors import ConfigError
 from facade.flows.archive.files import HOUR_US
 from facade.flows.archive.reading import read_records, require_disjoint, topics
 from facade.flows.archive.stores import Store
+from facade.flows.archive.sums import SummaryTopic, Sums
 from facade.icd.model import Icd
-from facade.messages import (
-    AlertState,
-    CommandAck,
-    IngestSummary,
-    LogSummary,
-    Partial,
-    RackSummary,
-    StreamAccount,
-    Table,
-    TelemetrySummary,
-    Watermark,
-)
+from facade.messages import AlertState, CommandAck, LogSummary, Partial, StreamAccount, Table, Watermark
+from facade.outcome import Unused
 from facade.sequences import union
-from facade.windows.frame import Frame, distinct, merge, merge_alike
-from facade.windows.summaries import RowColumns, as_partials, columns_of, frame_of, frames_of
+from facade.windows.summaries import as_partials
 
 _LATEST: Final = Time(2**62)
 _ACKS, _ALARMS, _TABLES, _SEGMENTS = "command-acks", "alert-state", "tables", "calibration"
@@ -62,13 +50,9 @@ _CLOSE = 1e-9
 _CLOSE_STD = 1e-6
 """The same of deviations."""
 _TOGETHER = 60
-_MOST_ROWS = 100_000
-"""Rows of a file in memory before they are merged."""
-_PENDING = 8_000_000
-"""Size of the partials that wait in memory for a file [bytes]."""
+"""Windows that are merged at once."""
 _OF_LATE = -1
-"""Number of the file for late records of all windows."""
-_LENGTH = 4
+"""Number of the part with the late records of all windows."""
 _SHOWN = 10
 """Most differences of a kind that are named."""
 _LONGEST = 200
@@ -120,14 +104,15 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: Time = NEVER, end_us: Time =
     judge = _Judge()
     sides = _Side(a, icd, begin_us, end_us), _Side(b, icd, begin_us, end_us)
     with TemporaryDirectory(prefix="sdp-compare-") as folder:
-        spools = [side.windows(Path(folder, name)) for side, name in zip(sides, "ab", strict=True)]
-        for stream in sorted({stream for spool in spools for stream in spool.parts}):
-            there = [side.has(stream) or stream in spool.parts for side, spool in zip(sides, spools, strict=True)]
+        sums = [side.windows(Path(folder, name)) for side, name in zip(sides, "ab", strict=True)]
+        for stream in sorted({*sums[0], *sums[1]}):
+            there = [side.has(stream) or stream in of for side, of in zip(sides, sums, strict=True)]
             kind = judge.kind(f"windows of {stream}", there)
             if all(there):
                 kind.note = "" if sides[0].is_whole else "without late records, which belong to no window"
-                for part in sorted(set().union(*(spool.parts.get(stream, ()) for spool in spools))):
-                    judge.take(kind, *(_merged(spool, stream, part) for spool in spools))
+                for part in sorted({part for of in sums if stream in of for part in of[stream].parts}):
+                    windows = (side.merged(of, stream, part) for side, of in zip(sides, sums, strict=True))
+                    judge.take(kind, *windows)
     ways: tuple[tuple[str, tuple[str, ...], Callable[[_Side], Mapping[str, Values]]], ...] = (
         ("command outcomes", (_ACKS,), _Side.outcomes),
         ("alarm states", (_ALARMS,), _Side.alarms),
@@ -206,53 +191,54 @@ class _Side:
         self._topics = topics(store)
         self.is_whole = begin_us <= NEVER and end_us >= _LATEST
         self.undecoded = 0
+        self._codes: dict[str, int] = {}
+        """Codes of the groups, by name."""
 
     def has(self, topic: str) -> bool:
         return topic in self._topics
 
-    def windows(self, folder: Path) -> "_Spool":
-        """Return the partials of all streams."""
-        folder.mkdir()
-        spool = _Spool(folder)
-        windowed = {name: topic.window for name, topic in self._icd.topics.items() if topic.window is not None}
-        for summaries in sorted({window.summary for window in windowed.values()}):
-            (owner, *_) = [name for name, window in windowed.items() if window.summary == summaries]
-            decoder = BatchDecoder[Any](IngestSummary, TelemetrySummary, RackSummary, Watermark)
-            for item in self._decoded(summaries, decoder):
-                stream = owner if isinstance(item, IngestSummary) else item.stream
-                window = windowed.get(stream)
-                if window is None:
-                    self.undecoded += 1
-                    continue
-                try:
-                    frames = frames_of(item)
-                except (ValueError, OverflowError):  # columns of different lengths, or odd numbers
-                    self.undecoded += 1
-                    continue
-                noun = window.group or "all"
-                for rows in frames:
-                    codes = [
-                        spool.code(noun, item.group if isinstance(item, TelemetrySummary) else node)
-                        for node in rows.group.tolist()
-                    ]
-                    self._spool(
-                        spool, stream, as_duration(window.length) * _TOGETHER, replace(rows, group=np.array(codes))
-                    )
-        spool.flush()
-        return spool
+    def windows(self, folder: Path) -> Mapping[str, Sums]:
+        """Return the partial sums of all streams."""
+        found: dict[str, Sums] = {}
+        for topic in sorted({one.window.summary for one in self._icd.topics.values() if one.window is not None}):
+            summaries = SummaryTopic(self._icd, topic)
+            for one in self._decoded(topic, summaries.decode):
+                window = summaries.windowed[one.stream]
+                sums = found.setdefault(one.stream, Sums(folder / one.stream))
+                together, noun = int(as_duration(window.length)) * _TOGETHER, window.group or "all"
+                for rows in one.frames:
+                    groups = rows.group.tolist() if one.group is None else [one.group] * len(rows)
+                    names = (f"{noun} {group}".strip() for group in groups)
+                    codes = [self._codes.setdefault(name, len(self._codes)) for name in names]
+                    kept = np.ones(len(rows), dtype=np.bool_)
+                    if not self.is_whole:
+                        kept = (rows.window >= self._begin) & (rows.window < self._end) & ~rows.late
+                    rows = replace(rows, group=np.array(codes)).take(kept)
+                    sums.add(rows, np.where(rows.late, _OF_LATE, rows.window // together))
+        return {stream: sums for stream, sums in found.items() if sums.parts}
 
-    def _spool(self, spool: "_Spool", stream: str, together: Duration, rows: Frame) -> None:
-        parts = np.where(rows.late, _OF_LATE, rows.window // together)
-        kept = np.ones(len(rows), dtype=np.bool_)
-        if not self.is_whole:
-            kept = (rows.window >= self._begin) & (rows.window < self._end) & ~rows.late
-        for part in distinct(parts[kept]):
-            spool.add(stream, part, rows.take(kept & (parts == part)))
+    def merged(self, sums: Mapping[str, Sums], stream: str, part: int) -> Mapping[str, Values]:
+        """Return the windows of a part; the partial sums of a window have what all of them have."""
+        if stream not in sums:
+            return {}
+        found: dict[tuple[Time, int], dict[str, Any]] = {}
+        for code, one in chain.from_iterable(map(as_partials, sums[stream].runs(part))):
+            values = found.setdefault((one.window, code), {"count": 0, "runs": {}, "oldest": None, "newest": None})
+            if one.runs:
+                values["runs"][str(one.epoch)] = one.runs
+        for code, one in chain.from_iterable(map(as_partials, sums[stream].records(part))):
+            found[one.window, code].update(count=one.count, oldest=one.time_min, newest=one.time_max)
+            found[one.window, code].update(_statistics(one))
+        names, late = [*self._codes], part == _OF_LATE
+        return {
+            f"{stream}, {names[code]}, {'late records' if late else f'window {utc_text(window)}'}": values
+            for (window, code), values in found.items()
+        }
 
     def outcomes(self) -> Mapping[str, Values]:
         """Return the outcome of each command, or else its newest acknowledgement; the first outcome counts."""
         found: dict[str, CommandAck] = {}
-        for ack in self._decoded(_ACKS, BatchDecoder[Any](CommandAck)):
+        for ack in self._decoded(_ACKS, BatchDecoder(CommandAck).decode_one):
             if self._begin <= ack.time < self._end and (ack.id not in found or found[ack.id].status not in _FINAL):
                 found[ack.id] = ack
         return {f"command {name}": _values(ack, _OF_OUTCOME) for name, ack in found.items()}
@@ -260,7 +246,7 @@ class _Side:
     def alarms(self) -> Mapping[str, Values]:
         """Return the last state of each alarm."""
         found: dict[str, Values] = {}
-        for alarm in self._decoded(_ALARMS, BatchDecoder[Any](AlertState)):
+        for alarm in self._decoded(_ALARMS, BatchDecoder(AlertState).decode_one):
             if alarm.changed_at < self._end:
                 found[f"alarm {alarm.condition}@{alarm.source}"] = _values(alarm, _OF_ALARM)
         return found
@@ -268,7 +254,7 @@ class _Side:
     def tables(self) -> Mapping[str, Values]:
         """Return the last announcement of each table, by product and digest."""
         found: dict[str, Values] = {}
-        for table in self._decoded(_TABLES, BatchDecoder[Any](Table)):
+        for table in self._decoded(_TABLES, BatchDecoder(Table).decode_one):
             if self._begin <= table.sent_at < self._end:
                 found[f"table of {table.product} with digest {table.sha256}"] = _values(table, _OF_TABLE)
         return found
@@ -277,7 +263,7 @@ class _Side:
         """Return the numbers of records by their origin and severity, those of each shipper, and the newest metrics."""
         found: dict[str, dict[str, Any]] = {}
         runs: dict[str, list[tuple[int, int]]] = {}
-        for summary in self._decoded(_LOGS, BatchDecoder[Any](LogSummary)):
+        for summary in self._decoded(_LOGS, BatchDecoder(LogSummary).decode_one):
             for one in summary.counts:
                 origin = " ".join(filter(None, (one.rack, one.host, one.component, one.observation)))
                 sums = found.setdefault(
@@ -299,106 +285,26 @@ class _Side:
     def balances(self) -> Mapping[str, Values]:
         """Return the outcomes of the records of each stream, and the reasons against the unused ones."""
         found: dict[str, Counter[str]] = {}
-        for entry in self._decoded(_ACCOUNTS, BatchDecoder[Any](StreamAccount)):
+        for entry in self._decoded(_ACCOUNTS, BatchDecoder(StreamAccount).decode_one):
             sums = found.setdefault(f"balance of {entry.stream}", Counter(dict.fromkeys(_OF_BALANCE, 0)))
             sums.update({name: getattr(entry, name) for name in _OF_BALANCE})
             sums.update({f"reason {name}": count for name, count in entry.reasons.items()})
         return {name: sums for name, sums in found.items() if sums["consumed"]}
 
-    def _decoded(self, topic: str, decoder: BatchDecoder[Any]) -> Iterator[Any]:
+    def _decoded(self, topic: str, decode: Callable[[bytes | None], Any]) -> Iterator[Any]:
         # A result about a time is written then or later, in a replay on another day; a state may be of any age.
         begin = NEVER if topic == _ALARMS else max(self._begin - HOUR_US, NEVER)
         require_disjoint(self._store, topic, begin, _LATEST)
         for record in read_records(self._store, topic, begin, _LATEST):
-            item = decoder.decode_one(record.value)
-            if isinstance(item, msgspec.Struct):
-                if not isinstance(item, Watermark):
-                    yield item
-            else:
+            item = decode(record.value)
+            if isinstance(item, Unused):
                 self.undecoded += record.value is not None
+            elif not isinstance(item, Watermark):
+                yield item
 
 
 def _values(item: msgspec.Struct, names: tuple[str, ...]) -> Values:
     return {name: msgspec.to_builtins(getattr(item, name)) for name in names}
-
-
-class _Spool:
-    """Partial sums of one archive in files, in the order of arrival."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._size = folder, 0
-        self._pending: dict[tuple[str, int], bytearray] = {}
-        self._encoder = msgspec.msgpack.Encoder()
-        self._decoder = msgspec.msgpack.Decoder(RowColumns)
-        self._codes: dict[str, int] = {}
-        self.groups: list[str] = []
-        """Names of the groups, by their codes."""
-        self.parts: dict[str, set[int]] = {}
-        """Numbers of the files by stream."""
-
-    def code(self, noun: str, group: int | str) -> int:
-        """Return the code of a group."""
-        name = f"{noun} {group}".strip()
-        found = self._codes.get(name)
-        if found is None:
-            found = self._codes[name] = len(self.groups)
-            self.groups.append(name)
-        return found
-
-    def add(self, stream: str, part: int, rows: Frame) -> None:
-        row = self._encoder.encode(columns_of(rows))
-        self._pending.setdefault((stream, part), bytearray()).extend(len(row).to_bytes(_LENGTH) + row)
-        self.parts.setdefault(stream, set()).add(part)
-        self._size += len(row)
-        if self._size >= _PENDING:
-            self.flush()
-
-    def flush(self) -> None:
-        try:
-            for (stream, part), rows in self._pending.items():
-                with self._path(stream, part).open("ab") as file:
-                    file.write(rows)
-        except OSError as error:
-            place = self._folder.parent.parent
-            raise FacadeError(f"{place}: cannot be written: {error.strerror}; name another folder: TMPDIR") from error
-        self._pending.clear()
-        self._size = 0
-
-    def rows(self, stream: str, part: int) -> Iterator[Frame]:
-        if part not in self.parts.get(stream, ()):
-            return
-        with self._path(stream, part).open("rb") as file:
-            while length := file.read(_LENGTH):
-                yield frame_of(self._decoder.decode(file.read(int.from_bytes(length))))
-
-    def _path(self, stream: str, part: int) -> Path:
-        return self._folder / f"{stream}-{part}"
-
-
-def _merged(spool: _Spool, stream: str, part: int) -> Mapping[str, Values]:
-    """Return the merged windows of a file; the partial sums of a window have what all of them have."""
-    runs, records, size = list[Frame](), list[Frame](), 0
-    found: dict[tuple[Time, int], dict[str, Any]] = {}
-    for rows in spool.rows(stream, part):
-        runs.append(replace(rows, fields={}))
-        if (rows.count > 0).any():  # further runs have no records
-            records.append(rows.take(rows.count > 0).without_runs())
-        if (size := size + len(rows)) >= _MOST_ROWS:
-            runs, records, size = [merge(runs)], merge_alike(records, epochs=False), 0
-    for code, one in as_partials(merge(runs)) if runs else ():
-        values = found.setdefault((one.window, code), {"count": 0, "runs": {}, "oldest": None, "newest": None})
-        if one.runs:
-            values["runs"][str(one.epoch)] = one.runs
-    for rows in merge_alike(records, epochs=False):
-        for code, one in as_partials(rows):
-            found[one.window, code].update(count=one.count, oldest=one.time_min, newest=one.time_max)
-            found[one.window, code].update(_statistics(one))
-    names = {(window, code): f"{spool.groups[code]}, {_when(part, window)}" for window, code in found}
-    return {f"{stream}, {names[key]}": values for key, values in found.items()}
-
-
-def _when(part: int, window: Time) -> str:
-    return "late records" if part == _OF_LATE else f"window {utc_text(window)}"
 
 
 def _statistics(one: Partial) -> Iterator[tuple[str, Any]]:

@@ -309,14 +309,18 @@ class PartitionReport:
 
     topic: str
     partition: int
-    files: int = 0
-    """Usable files."""
-    records: int = 0
     offsets: str = "none"
     """The first and the last of the ranges."""
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """Notes that are no faults of the archive."""
+    entries: list[ArchiveEntry] = field(default_factory=list)
+    """Entries of the usable files, in their order."""
+
+    @property
+    def records(self) -> int:
+        """Return the number of records in the usable files."""
+        return sum(one.records for one in self.entries)
 
 
 def verify(store: Store, topic: str = "*") -> Iterator[PartitionReport]:
@@ -380,7 +384,7 @@ def _follow(report: PartitionReport, files: Sequence[str], read: Callable[[str],
         except FileNotFoundError:  # by retention, which also removes all earlier ones
             report.notes.append(f"{name}: was removed meanwhile")
             taken, expected = None, number + 1
-            report.files, report.records, report.offsets = 0, 0, "none"
+            report.entries, report.offsets = [], "none"
             continue
         except ArchiveError as error:
             report.faults.append(f"{name}: {error}")
@@ -405,8 +409,7 @@ def _follow(report: PartitionReport, files: Sequence[str], read: Callable[[str],
         if found.unexplained > MOST_ROWS:
             what = "a restore would write a filler for each"
             report.notes.append(f"{name}: {found.unexplained:,} of its offsets have no record: {what}")
-        report.files += 1
-        report.records += found.records
+        report.entries.append(found)
         report.offsets = f"{taken.begin}-{taken.end - 1}"
 
 

@@ -12,7 +12,7 @@ from facade.reading import Quality, Reading, Value
 from facade.runtime.composition import Server
 from facade.runtime.device_state import DeviceStates
 from facade.runtime.flow import DeviceReading
-from facade.runtime.replay import ReplayClock, make_order, replay_record, why_not
+from facade.runtime.replay import ReplayClock, ReplayFlow, ReplayStatus, make_order, replay_record, why_not
 from facade.runtime.view import NewestView
 
 CLASS = "SdpArchive"
@@ -94,7 +94,13 @@ class ReplayControl:
 
 
 def compose(server: Server) -> None:
-    """Add the history to any device server, and the devices of workers to their server."""
+    """Add a replay's time and the history to any device server, and the devices of workers to their server."""
+    if isinstance(clock := server.clock, ReplayClock):
+        # Before the history, as the record of Status has the devices' own text.
+        server.sink = status = ReplayStatus(server.sink, list(server.classes), clock)
+        server.flows.append(ReplayFlow(clock))
+        server.views.append(status)
+        server.heard_at = lambda written: min(written, clock.now_us())
     record(server)
     if not (devices := server.devices.get(CLASS)):
         return

@@ -28,8 +28,8 @@ from msgspec.structs import replace
 
 from facade.clock import MINUTE, NEVER, Duration, Time, as_duration, from_ms, to_ms, utc_text
 from facade.errors import ConfigError, writing
-from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive, read_entry
-from facade.flows.archive.reading import around, bounds, opened
+from facade.flows.archive.files import ArchiveError, by_partition, hour_in, no_archive
+from facade.flows.archive.reading import around, bounds, opened, read_batches
 from facade.flows.archive.recording import HISTORY, REPEAT
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
@@ -48,6 +48,10 @@ _MOST_KEPT = 3000
 """Pairs of a file and an attribute with kept records: some days of one attribute."""
 _MOST_NAMES = 5
 _NEWEST: Final = [("key", "ascending"), ("at_us", "descending"), ("offset", "descending")]
+
+_COLUMNS: Final = ("offset", "timestamp", "key", "value")
+_KEPT: Final = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
+"""Columns of the records of a file."""
 
 _decode_one = msgspec.json.Decoder(History).decode
 
@@ -219,16 +223,13 @@ class HistoryArchive:
 
     def _read(self, name: str, column: str, low: Any, high: Any) -> tuple[str, pa.Table]:
         """Return the log of a file, and its records with a key whose time [Unix ms] or key is from `low` to `high`."""
-        with opened(self._store, name) as file:
-            found = enumerate(bounds(file, column))
-            groups = [group for group, one in found if one is None or (one[0] <= high and one[1] >= low)]
-            read = file.read_row_groups(groups, ["offset", "timestamp", "key", "value"], use_threads=False)
-            entry = read_entry(file.metadata)
-        times = read["timestamp"].cast(pa.int64())
-        values = times if column == "timestamp" else read["key"]
-        chosen = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
-        rows = read.append_column("at_us", pc.multiply(times, 1000)).filter(pc.and_(chosen, pc.is_valid(read["key"])))
-        return f"{entry.log} {entry.partition}", rows
+        log, tables = "", [_KEPT.empty_table()]
+        for entry, batch in read_batches(self._store, name, column, low, high, _COLUMNS):
+            log = f"{entry.log} {entry.partition}"
+            columns = {one: batch[one] for one in ("offset", "key", "value")}
+            tables.append(pa.table({"at_us": pc.multiply(batch["timestamp"].cast(pa.int64()), 1000), **columns}))
+        found = pa.concat_tables(tables)
+        return log, found.filter(pc.is_valid(found["key"]))
 
 
 def _decoded(value: bytes | None) -> History | None:

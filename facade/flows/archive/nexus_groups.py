@@ -2,35 +2,39 @@
 
 Theory of operation
 -------------------
-A dataset is chunked, compressed and resizable. Rows wait in memory until there are enough, and are then appended to the
-file (`append`). No dataset stays open, so the library's caches do not grow with the number of datasets.
+A dataset is chunked, compressed and resizable, and gets rows in large parts (`append`). No dataset stays open, so the
+library's caches do not grow with the number of datasets.
 
-`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Partial sums are merged as device
-servers merge them (`facade.windows.frame`). They come in the order of Kafka's time, so after some time none can come
-for a window any more: the window is settled, and goes to the file with its neighbours, as a page.
+`WindowGrid` is a grid of windows and groups, such as seconds and ingest nodes. Its partial sums are merged as device
+servers merge them, some windows at a time (`facade.flows.archive.sums`).
 
 A dataset of several groups is stored once, with hard links to it. NeXus then requires the attribute `target`.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
+from pathlib import Path
 from typing import Any, Final
 
 import h5py
 import numpy as np
 
-from facade.clock import NEVER, Duration, Time, as_seconds
+from facade.clock import NEVER, Time, as_duration, as_seconds
 from facade.codec.arrays import Array
+from facade.flows.archive.sums import Summed, Sums
+from facade.icd.fields import Schema, first_name, kind
+from facade.icd.topic_model import Window
 from facade.icd.units import udunits
-from facade.printable import printable
-from facade.windows.frame import FieldArrays, Frame, distinct, merge_alike
+from facade.outcome import INCONSISTENT, RecordRejected
+from facade.printable import excerpt, printable
+from facade.windows.frame import Frame
 from facade.windows.newest import Rule
 
 QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
 """Tango's qualities; the numbers in the file are Tango's."""
-PLOTS: Final = "plots"
 TEXT: Final = h5py.string_dtype()
 _ODD = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 _CHUNK = 65_536
@@ -39,8 +43,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PACKED: Final = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 """Filters that every HDF5 library has."""
 _MOST_LABELS = 256
-MOST_EVENTS: Final = 250_000
-_MOST_PULSES = 1000
 
 
 def iso(time_us: Time) -> str:
@@ -68,33 +70,23 @@ def child(parent: Any, name: str, nexus_class: str) -> Any:
     return group
 
 
-def append(group: Any, name: str, values: Array, **attributes: Any) -> int:
-    """Append rows to a dataset, which is created if needed; return the number of earlier rows."""
-    dataset = group.get(name)
-    if dataset is None:
+def append(group: Any, name: str, values: Any, **attributes: Any) -> int:
+    """Append rows, arrays or a list of texts, to a dataset, which is created if needed; return where they begin."""
+    values = values if isinstance(values, np.ndarray) else np.array([*map(text, values)], TEXT)
+    if name not in group:
         row = values.shape[1:]
         size = max(int(np.prod(row)) * values.dtype.itemsize, 1)
-        dataset = group.create_dataset(
-            name,
-            (0, *row),
-            values.dtype,
-            maxshape=(None, *row),
-            chunks=(max(_CHUNK // size, 1), *row),
-            **({} if values.dtype == TEXT else _PACKED),
-        )
+        packed = {} if values.dtype == TEXT else _PACKED
+        chunks, most = (max(_CHUNK // size, 1), *row), (None, *row)
+        created = group.create_dataset(name, (0, *row), values.dtype, maxshape=most, chunks=chunks, **packed)
         if "units" in attributes:
             attributes["units"] = udunits(attributes["units"])
-        dataset.attrs.update(attributes)
+        created.attrs.update(attributes)
+    dataset = group[name]
     begin = int(dataset.shape[0])
     dataset.resize(begin + len(values), 0)
     dataset[begin:] = values
     return begin
-
-
-def link(group: Any, name: str, dataset: Any) -> None:
-    """Link a dataset into another group."""
-    dataset.attrs.setdefault("target", dataset.name)
-    group[name] = dataset
 
 
 def draw(data: Any, signals: Sequence[str], axes: Sequence[str]) -> None:
@@ -114,15 +106,29 @@ def draw(data: Any, signals: Sequence[str], axes: Sequence[str]) -> None:
         data.attrs["default"] = inner
 
 
+def link(group: Any, name: str, dataset: Any) -> None:
+    """Link a dataset into another group."""
+    dataset.attrs.setdefault("target", dataset.name)
+    group[name] = dataset
+
+
 def plot(group: Any, name: str, signals: Mapping[str, Any], axes: Mapping[str, Any], title: str) -> None:
     """Create a plot in a group from datasets in other groups; see `draw`."""
     data = child(group, name, "NXdata")
     for name, dataset in (*signals.items(), *axes.items()):
         link(data, name, dataset)
     data["title"] = text(title)
-    draw(
-        data, [*signals], [*axes, *(f"index_{place}" for place in range(len(axes), next(iter(signals.values())).ndim))]
-    )
+    more = range(len(axes), next(iter(signals.values())).ndim)
+    draw(data, [*signals], [*axes, *(f"index_{place}" for place in more)])
+
+
+def shape_of(value: Any) -> tuple[int, ...] | None:
+    """Return the shape of a number or of an array of numbers; None: it is something else."""
+    try:
+        shape = np.array(value, np.float64).shape
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return shape if value is not None and 0 not in shape else None
 
 
 class Log:
@@ -153,18 +159,20 @@ class Log:
         unit: str = "",
         labels: Iterable[str] = (),
     ) -> None:
-        self._group, self._origin, self._columns, self.shape, self._unit = group, origin_us, columns, shape, unit
-        self._title = title
+        self._group, self._origin, self._title, self._columns = group, origin_us, title, columns
+        self.shape, self._unit = shape, unit
         self._labels = {label: number for number, label in enumerate(labels)}
         self._rows: list[tuple[Any, ...]] = []
         group["description"] = text(title)
 
-    def add(self, time_us: Time, value: Any, *columns: Any) -> None:
-        """Add a row; the columns are in their order."""
-        if self.shape is None and isinstance(value, str):
+    def add(self, time_us: Time, value: Any, said: str, columns: Sequence[Any]) -> None:
+        """Add a row: a value, its text, and the columns in their order; a value of another shape is NaN."""
+        if self.shape is None:
             if len(self._labels) < _MOST_LABELS:
-                self._labels.setdefault(value, len(self._labels))
-            value = self._labels.get(value, -1)
+                self._labels.setdefault(said, len(self._labels))
+            value = self._labels.get(said, -1)
+        elif shape_of(value) != self.shape:
+            value = np.full(self.shape, np.nan)
         self._rows.append((time_us, value, *columns))
 
     def flush(self) -> None:
@@ -175,67 +183,48 @@ class Log:
         self._rows.clear()
         seconds = as_seconds(np.array(times, np.int64) - self._origin)
         append(self._group, "time", seconds, units="s", start=iso(self._origin))
-        if self.shape is None:
-            append(self._group, "value", np.array(values, np.int64), units="")
-        else:
-            append(self._group, "value", np.array(values, np.float64).reshape(-1, *self.shape), units=self._unit)
+        kind, shape = (np.int64, ()) if self.shape is None else (np.float64, self.shape)
+        append(self._group, "value", np.array(values, kind).reshape(-1, *shape), units=self._unit)
         for (name, (kind, attributes)), column in zip(self._columns.items(), columns, strict=True):
-            found = [text(one) for one in column] if kind == TEXT else column
-            append(self._group, name, np.array(found, kind), **attributes)
+            append(self._group, name, column if kind == TEXT else np.array(column, kind), **attributes)
 
     def finish(self) -> None:
         """Write the rest, and the attributes for viewers."""
         self.flush()
         if self.shape is None:
-            self._group["labels"] = np.array([text(label) for label in self._labels], TEXT)
+            self._group["labels"] = np.array([*map(text, self._labels)], TEXT)
         parent, _, name = self._group.name.rpartition("/")
-        plots = self._group.file.require_group(f"{parent}/{PLOTS}")  # readers of an NXlog take no group within it
+        plots = self._group.file.require_group(f"{parent}/plots")  # readers of an NXlog take no group within it
         plots.attrs["NX_class"] = "NXcollection"
         plot(plots, name, {"value": self._group["value"]}, {"time": self._group["time"]}, self._title)
 
 
-class EventGroup:
-    """An NXevent_data: notifications as events, with nodes as ids.
+def append_events(
+    group: Any, origin_us: Time, pulses: Sequence[tuple[Array, Array, Mapping[str, Array]]], units: Mapping[str, str]
+) -> None:
+    """Append pulses to an NXevent_data: ids, times [Unix us] and columns of one or more events each.
 
-    A pulse is a number of consecutive notifications. Indices have 64 bits.
+    A pulse is a number of consecutive notifications. Indices have 64 bits. `units`: of the columns to write.
     """
-
-    def __init__(self, group: Any, origin_us: Time, units: Mapping[str, str]) -> None:
-        self._group, self._origin, self._units = group, origin_us, units
-        self._pulses: list[tuple[Array, Array, Mapping[str, Array]]] = []
-
-    def add(self, ids: Array, times: Array, columns: Mapping[str, Array]) -> None:
-        """Add the events of a pulse, at least one; `times`: [Unix us]."""
-        self._pulses.append((ids, times, columns))
-        if sum(len(ids) for ids, _, _ in self._pulses) >= MOST_EVENTS or len(self._pulses) >= _MOST_PULSES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the pulses."""
-        if not self._pulses:
-            return
-        group, sizes = self._group, [len(ids) for ids, _, _ in self._pulses]
-        zeros = np.array([int(times.min()) for _, times, _ in self._pulses], np.int64)
-        first = append(group, "event_id", np.concatenate([ids for ids, _, _ in self._pulses]).astype(np.int64))
-        offsets = np.concatenate([times for _, times, _ in self._pulses]) - np.repeat(zeros, sizes)
-        append(group, "event_time_offset", offsets.astype(np.int64), units="us")
-        append(group, "event_index", first + np.cumsum([0, *sizes[:-1]], dtype=np.int64))
-        append(group, "event_time_zero", zeros - self._origin, units="us", offset=iso(self._origin))
-        for name, unit in self._units.items():
-            values = np.concatenate([columns[name] for _, _, columns in self._pulses])
-            values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
-            append(group, name, values, **({"units": unit} if unit or values.dtype.kind == "f" else {}))
-        self._pulses.clear()
+    ids, times, columns = zip(*pulses, strict=True)
+    sizes, zeros = [*map(len, ids)], np.array([one.min() for one in times], np.int64)
+    first = append(group, "event_id", np.concatenate(ids).astype(np.int64))
+    offsets = np.concatenate(times) - np.repeat(zeros, sizes)
+    append(group, "event_time_offset", offsets.astype(np.int64), units="us")
+    append(group, "event_index", first + np.cumsum([0, *sizes[:-1]], dtype=np.int64))
+    append(group, "event_time_zero", zeros - origin_us, units="us", offset=iso(origin_us))
+    for name, unit in units.items():
+        values = np.concatenate([one[name] for one in columns])
+        is_real = values.dtype.kind == "f"
+        append(group, name, values.astype("f8" if is_real else "i8"), **({"units": unit} if unit or is_real else {}))
 
 
 _PAGE = 64
-"""Windows that are written together."""
+"""Windows that are written together, and the groups of a chunk."""
 _NEWEST: Final = "newest"
 """Log of the newest data time, which decides on the last value."""
 _KEPT: Final = ("sum", "min", "max", "last")
 """Statistics of a field; deviations and sketches are left out."""
-_MOST_FRAMES = 64
-"""Frames that are kept before they are merged."""
 
 
 class WindowGrid:
@@ -243,171 +232,106 @@ class WindowGrid:
 
     Parameters
     ----------
+    folder
+        For temporary files.
     begin_us, end_us
         Bounds of the begin of the windows [Unix us].
-    units
-        Unit of each field; others are left out.
-    averaged
-        Fields shown as means instead of sums.
-    noun
-        Noun for a group.
-    most
-        The most groups.
+    window
+        The stream's windows, and the properties of its messages.
     """
 
     def __init__(
-        self,
-        parent: Any,
-        begin_us: Time,
-        end_us: Time,
-        length_us: Duration,
-        *,
-        units: Mapping[str, str],
-        averaged: set[str],
-        noun: str,
-        most: int,
+        self, folder: Path, begin_us: Time, end_us: Time, window: Window, properties: Mapping[str, Schema]
     ) -> None:
-        self._parent, self._origin, self._length = parent, begin_us, length_us
-        first = -(-int(begin_us) // int(length_us))
-        self._first = NEVER + first * length_us
-        self.rows = max(-(-int(end_us) // int(length_us)) - first, 0)
-        self._units, self._averaged, self._noun, self._most = units, averaged, noun, most
-        self._frames: list[Frame] = []
-        self._settled = self._first
-        """Windows that begin before it are settled [Unix us]."""
-        self._pages: set[int] = set()
-        """Pages in the file."""
+        rule = Rule(*map(as_duration, (window.length, window.disorder, window.ahead)))
+        self._sums, self._origin, self._rule = Sums(folder), begin_us, rule
+        first, end = (-(-int(time) // int(rule.length_us)) for time in (begin_us, end_us))
+        self._first, self.rows = NEVER + first * rule.length_us, max(end - first, 0)
+        self._noun, group = window.group or "group", properties.get(window.group or "", {})
+        self._is_numbered = kind(group) == "integer"
+        self._most = int(group.get("maximum", window.most_groups or 999)) + 1
+        self._units = {first_name(name, part): str(part.get("x-unit", "")) for name, part in properties.items()}
+        self._averaged = {first_name(name, part) for name, part in properties.items() if kind(part) == "number"}
         self._width = 0
         self._names: dict[str, int] = {}
 
-    def add(self, rows: Frame, group: str | None = None) -> None:
-        """Add rows whose groups are numbers, or of a group with a name.
+    def add(self, found: Summed) -> RecordRejected | None:
+        """Add the sums of a record; return the reason if some cannot be added."""
+        try:
+            for rows in found.frames:
+                self._add(rows, found.group)
+        except ValueError as error:
+            return RecordRejected(INCONSISTENT, "$", excerpt(str(error)))
+        return None
 
-        Raises
-        ------
-        ValueError
-            There are too many groups, or the window is settled.
-        """
-        number = (rows.window - self._first) // self._length
+    def _add(self, rows: Frame, group: str | None) -> None:
+        number = (rows.window - self._first) // self._rule.length_us
         there = (number >= 0) & (number < self.rows) & ~rows.late & (rows.count > 0)
-        if not there.any():
+        rows, number = rows.take(there), number[there]
+        if not len(rows):
             return
-        rows, number = rows.take(there).without_runs(), number[there]
-        if Time(int(rows.window.min())) < self._settled:
-            raise ValueError("expected sums that come earlier: their window is written")
-        groups = rows.group if group is None else np.full(len(rows), self._place(group))
-        if not 0 <= int(groups.min()) <= int(groups.max()) < self._most:
+        if group is not None:
+            code = int(group) if self._is_numbered else self._names.get(group, len(self._names))
+            rows = replace(rows, group=np.full(len(rows), code))
+        if not 0 <= int(rows.group.min()) <= int(rows.group.max()) < self._most:
             raise ValueError(f"expected groups from 0 to {self._most - 1}")
-        self._width = max(self._width, int(groups.max()) + 1)
-        kept = {name: _kept(one) for name, one in rows.fields.items() if name in self._units}
-        self._frames.append(replace(rows, group=groups, epoch=np.zeros_like(groups), fields=kept))
-        if len(self._frames) >= _MOST_FRAMES:
-            self._frames = merge_alike(self._frames, epochs=False)
+        if group is not None and not self._is_numbered:
+            self._names.setdefault(group, code)
+        self._width = max(self._width, int(rows.group.max()) + 1)
+        fields = {name: replace(one, m2=None, sketch=None) for name, one in rows.fields.items() if name in self._units}
+        self._sums.add(replace(rows, fields=fields).without_runs(), number // _PAGE)
 
-    def _place(self, group: str) -> int:
-        if group not in self._names and len(self._names) >= self._most:
-            raise ValueError(f"expected at most {self._most} groups")
-        return self._names.setdefault(group, len(self._names))
+    def write(self, parent: Any, title: str, read_to_us: Time) -> None:
+        """Write all.
 
-    def settle(self, time_us: Time) -> None:
-        """Write the pages whose windows begin before a time."""
-        size = _PAGE * self._length
-        until = self._first + (time_us - self._first) // size * size
-        if until <= self._settled or not self._frames:
-            return
-        self._settled, merged = until, merge_alike(self._frames, epochs=False)
-        self._frames = [left for one in merged if len(left := one.take(one.window >= until))]
-        done = [one.take(one.window < until) for one in merged]
-        for page in {page for one in done for page in distinct((one.window - self._first) // size)}:
-            of_page = ((one.window - self._first) // size == page for one in done)
-            self._write(page, [one.take(rows) for one, rows in zip(done, of_page, strict=True)])
-
-    def _write(self, number: int, frames: Iterable[Frame]) -> None:
-        self._pages.add(number)
-        rows, arrays = self._slice(number), dict[str, Array]()
-        for found in frames:
-            at = (found.window - self._first) // self._length - rows.start, found.group
-            columns = {"count": found.count, _NEWEST: found.time_max}
-            for field, one in found.fields.items():
-                columns |= {f"{field}_{name}": getattr(one, name) for name in one.form}
-                if field in self._averaged and (total := columns.pop(f"{field}_sum", None)) is not None:
-                    columns[f"{field}_mean"] = total / found.count
-            for name, values in columns.items():
-                if name not in arrays:
-                    arrays[name] = np.full((rows.stop - rows.start, self._width), *_fill(name))
-                arrays[name][at] = values
-        for name, array in arrays.items():
-            self._dataset(name, array.dtype)[rows, : self._width] = array
-
-    def _slice(self, number: int) -> slice:
-        return slice(number * _PAGE, min((number + 1) * _PAGE, self.rows))
-
-    def _dataset(self, name: str, kind: Any) -> Any:
-        """Return the values of a statistic, with a column for each group."""
-        if name not in self._parent:
-            group = child(self._parent, name, "NXlog")
-            made = group.create_dataset(
-                "value",
-                (self.rows, self._width),
-                kind,
-                maxshape=(self.rows, None),
-                chunks=(min(_PAGE, self.rows), 64),
-                fillvalue=_fill(name)[0],
-                **_PACKED,
-            )
-            if name == _NEWEST:
-                made.attrs.update({"units": "us", "start": iso(NEVER)})
-            elif name != "count":
-                made.attrs["units"] = udunits(self._units.get(name.rpartition("_")[0], ""))
-        dataset: Any = self._parent[name]["value"]
-        if dataset.shape[1] < self._width:
-            dataset.resize(self._width, 1)
-        return dataset
-
-    def finish(self, title: str, read_to_us: Time, rule: Rule) -> None:
-        """Write the rest, the axes and the qualities.
-
-        A window is VALID if the partitions were read up to its closing, CHANGING if not, and
-        INVALID without any record.
+        A window is VALID if the partitions were read up to its closing, CHANGING if not, and INVALID without any
+        record.
         """
-        self.settle(self._first + (self.rows + _PAGE) * self._length)
-        logs = [self._parent[name] for name in self._parent]
-        if not logs:
+        if not self._sums.parts:
             return
-        begins = self._first + np.arange(self.rows, dtype=np.int64) * self._length
-        times = as_seconds(begins - self._origin)
-        append(logs[0], "time", times, units="s", start=iso(self._origin))
-        quality = self._dataset_of_quality(logs[0])
-        for number in sorted(self._pages):
-            rows = self._slice(number)
-            closed = (rule.closed_at(begins[rows]) <= read_to_us)[:, np.newaxis]
-            counts = self._dataset("count", np.dtype(np.int64))[rows]
-            quality[rows] = np.where(counts == 0, 1, np.where(closed, 0, 3))
-        names = [text(name) for name in self._names]
-        append(logs[0], self._noun, np.arange(self._width))
-        for log in logs:
-            self._dataset(log.name.rpartition("/")[2], log["value"].dtype)
-            for name in ("time", "quality", self._noun):
-                if name not in log:
-                    link(log, name, logs[0][name])
-        if names:
-            append(self._parent, f"{self._noun}_names", np.array(names, TEXT))
-        values = {log.name.rpartition("/")[2]: log["value"] for log in logs}
-        del values[_NEWEST]
-        values = {"count": values.pop("count"), **values}  # the first one is drawn by default
-        plot(self._parent, "plot", values, {name: logs[0][name] for name in ("time", self._noun)}, title)
-
-    def _dataset_of_quality(self, log: Any) -> Any:
-        shape = (self.rows, self._width)
-        chunks = min(_PAGE, self.rows), min(64, self._width)
-        quality = log.create_dataset("quality", shape, np.uint8, chunks=chunks, fillvalue=1, **_PACKED)
+        begins = self._first + np.arange(self.rows, dtype=np.int64) * self._rule.length_us
+        logs = dict[str, Any]()
+        quality = self._grid(parent, "quality", np.uint8, 1)
         quality.attrs["labels"] = QUALITIES
-        return quality
+        for page in sorted(self._sums.parts):
+            rows = slice(page * _PAGE, min((page + 1) * _PAGE, self.rows))
+            arrays = dict[str, Array]()
+            for frame in self._sums.records(page):
+                at = (frame.window - begins[rows.start]) // self._rule.length_us, frame.group
+                for name, values, about in self._columns(frame):
+                    nothing = np.nan if values.dtype.kind == "f" else 0
+                    if name not in logs:
+                        logs[name] = child(parent, name, "NXlog")
+                        self._grid(logs[name], "value", values.dtype, nothing).attrs.update(about)
+                    shape = rows.stop - rows.start, self._width
+                    arrays.setdefault(name, np.full(shape, nothing, values.dtype))[at] = values
+            for name, array in arrays.items():
+                logs[name]["value"][rows] = array
+            is_closed = (self._rule.closed_at(begins[rows]) <= read_to_us)[:, np.newaxis]
+            quality[rows] = np.where(arrays["count"] == 0, 1, np.where(is_closed, 0, 3))
+        shared = logs[min(logs)]
+        parent.move("quality", f"{shared.name}/quality")
+        append(shared, "time", as_seconds(begins - self._origin), units="s", start=iso(self._origin))
+        append(shared, self._noun, np.arange(self._width))
+        for log, name in product(logs.values(), ("time", "quality", self._noun)):
+            if name not in log:
+                link(log, name, shared[name])
+        if self._names:
+            append(parent, f"{self._noun}_names", [*self._names])
+        del logs[_NEWEST]
+        drawn = {name: logs[name]["value"] for name in dict.fromkeys(("count", *sorted(logs)))}  # the default first
+        plot(parent, "plot", drawn, {name: shared[name] for name in ("time", self._noun)}, title)
 
+    def _columns(self, frame: Frame) -> Iterator[tuple[str, Array, Mapping[str, str]]]:
+        """Return the statistics of merged rows, with the names of their logs and their attributes."""
+        yield "count", frame.count, {}
+        yield _NEWEST, frame.time_max, {"units": "us", "start": iso(NEVER)}
+        for (field, one), name in product(frame.fields.items(), _KEPT):
+            if (values := getattr(one, name)) is not None:
+                is_mean = name == "sum" and field in self._averaged
+                unit = {"units": udunits(self._units[field])}
+                yield f"{field}_{'mean' if is_mean else name}", values / (frame.count if is_mean else 1.0), unit
 
-def _fill(name: str) -> tuple[float, Any]:
-    return (0, np.int64) if name in ("count", _NEWEST) else (np.nan, np.float64)
-
-
-def _kept(one: FieldArrays) -> FieldArrays:
-    return FieldArrays(**{name: getattr(one, name).astype(np.float64) for name in one.form if name in _KEPT})
+    def _grid(self, group: Any, name: str, kind: Any, fill: float) -> Any:
+        chunks = min(_PAGE, self.rows), min(_PAGE, self._width)
+        return group.create_dataset(name, (self.rows, self._width), kind, chunks=chunks, fillvalue=fill, **_PACKED)

@@ -10,12 +10,12 @@ import errno
 import mmap
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
+from hashlib import file_digest
+from itertools import count
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -23,12 +23,11 @@ import numpy as np
 from facade.bus.port import Record
 from facade.codec.arrays import Array, ArrayError, pa, read_arrow, read_npy_header, view_npy, whole_column
 from facade.codec.decode import BatchDecoder
-from facade.flows.archive.nexus_groups import TEXT, append, child, draw, legal, text
+from facade.flows.archive.nexus_groups import append, child, draw, legal, text
 from facade.messages import TableSegment
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
 
-_ARROW, _NPY = "application/vnd.apache.arrow.stream", "application/x-npy"
 _PAIR: Final = "real_imaginary"
 _UNITS: Final[Mapping[str, str]] = {"frequencies": "Hz", "valid_from": "us", "valid_until": "us"}
 """Units of the fields in the metadata of calibration solutions; a field of Arrow has its own as `unit` in its
@@ -37,6 +36,11 @@ _LONGEST = 1000
 """Longest text of the metadata that becomes an attribute."""
 _PART = 4_000_000
 """Copied at once [bytes]."""
+_FORMS: Final[Mapping[str, Mapping[str, Callable[[Array], Array]]]] = {
+    "b": {"": lambda part: part.astype(np.uint8)},
+    "c": {"_real": np.real, "_imag": np.imag, "_amplitude": np.abs, "_phase": np.angle},
+}
+"""Datasets of an array of booleans or of complex numbers, which readers of NeXus do not know."""
 _LEAST_ROOM, _COPIES = 100_000_000, 3
 """Space that rows in memory may need [bytes], and number of copies of a table's values, with amplitudes."""
 
@@ -61,6 +65,7 @@ class TableGroups:
         self._group, self._folder = group, folder
         self._headers = BatchDecoder(TableSegment)
         self._open: dict[tuple[str, str], _Spool] = {}
+        self._numbers = count()
 
     def add(self, record: Record) -> RecordRejected | None:
         """Add a segment; return the reason if it or its table is unusable."""
@@ -70,10 +75,9 @@ class TableGroups:
         if header.url is not None or header.count == 0 or record.value is None:
             return None  # a reference, without the bytes
         key = header.product, header.table
-        spool = self._open.get(key) or self._begin(key, header)
-        begin = header.start
-        with spool.path.open("r+b") as file:
-            file.seek(begin if begin is not None else file.seek(0, 2))
+        spool = self._open.setdefault(key, _Spool(header, self._folder / f"table-{next(self._numbers)}"))
+        with spool.path.open("r+b" if spool.seen else "wb") as file:
+            file.seek(*((0, 2) if header.start is None else (header.start,)))
             if file.tell() + len(record.value) > spool.header.size:
                 return RecordRejected("size", "headers.segment", f"expected {spool.header.size} bytes, got more")
             file.write(record.value)
@@ -81,15 +85,10 @@ class TableGroups:
         if len(spool.seen) < spool.header.count:
             return None
         del self._open[key]
-        why = self._write(spool)
-        spool.path.unlink()
-        return why
-
-    def _begin(self, key: tuple[str, str], header: TableSegment) -> _Spool:
-        with NamedTemporaryFile(dir=self._folder, delete=False) as file:
-            path = Path(file.name)
-        spool = self._open[key] = _Spool(header, path)
-        return spool
+        try:
+            return self._write(spool.header, spool.path, sum(spool.seen.values()))
+        finally:
+            spool.path.unlink()
 
     def finish(self) -> Iterator[RecordRejected]:
         """Return the reason for each incomplete table, which is not in the file."""
@@ -98,46 +97,29 @@ class TableGroups:
             what = f"expected {one.count} segments of table {one.table}, got {len(spool.seen)} within the time"
             yield RecordRejected("incomplete", "headers.segment", excerpt(what))
 
-    def _write(self, spool: _Spool) -> RecordRejected | None:
-        header = spool.header
-        require_room(self._folder, _COPIES * sum(spool.seen.values()))
-        with spool.path.open("rb") as file:
-            if sum(spool.seen.values()) != header.size or _digest(file) != header.sha256:
+    def _write(self, header: TableSegment, path: Path, size: int) -> RecordRejected | None:
+        require_room(self._folder, _COPIES * size)
+        with path.open("rb") as file:
+            if size != header.size or file_digest(file, "sha256").hexdigest() != header.sha256:
                 what = f"expected {header.size} bytes of table {header.table} with the digest that it has, got others"
                 return RecordRejected("digest", "headers.segment.sha256", excerpt(what))
-            media = header.content_type.partition(";")[0].strip().lower()
-            if media not in (_ARROW, _NPY) or not header.size:
-                self._write_note(header, file)
-                return None
-            group = child(self._group, header.table, "NXdata")
-            _describe(group, header)
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            try:
-                (_write_arrow if media == _ARROW else _write_npy)(group, header, content)
-            except Exception as error:  # the bytes are arbitrary, and so is the libraries' error
-                del self._group[group.name]
-                return RecordRejected("content", "$", excerpt(f"table {header.table}: {error!s:.200}"))
+            write = _WRITERS.get(header.content_type.partition(";")[0].strip().lower()) if size else None
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
+        group = child(self._group, header.table, "NXdata" if write else "NXnote")
+        group["title" if write else "description"] = text(f"{header.product} {header.table}")
+        group.attrs.update({"table": header.table, "product": header.product, "kind": header.kind})
+        try:
+            (write or _write_note)(group, header, content)
+        except Exception as error:  # the bytes are arbitrary, and so is the libraries' error
+            del self._group[group.name]
+            return RecordRejected("content", "$", excerpt(f"table {header.table}: {error!s:.200}"))
         return None
 
-    def _write_note(self, header: TableSegment, file: BinaryIO) -> None:
-        group = child(self._group, header.table, "NXnote")
-        _describe(group, header)
-        group["type"] = text(header.content_type)
-        file.seek(0)
-        while part := file.read(_PART):
-            append(group, "data", np.frombuffer(part, np.uint8))
 
-
-def _describe(group: Any, header: TableSegment) -> None:
-    group["title" if group.attrs["NX_class"] == "NXdata" else "description"] = text(f"{header.product} {header.table}")
-    group.attrs.update({"table": header.table, "product": header.product, "kind": header.kind})
-
-
-def _digest(file: BinaryIO) -> str:
-    found = sha256()
-    while part := file.read(_PART):
-        found.update(part)
-    return found.hexdigest()
+def _write_note(group: Any, header: TableSegment, content: memoryview) -> None:
+    group["type"] = text(header.content_type)
+    for begin in range(0, len(content), _PART):
+        append(group, "data", np.frombuffer(content[begin : begin + _PART], np.uint8))
 
 
 def _write_npy(group: Any, header: TableSegment, content: memoryview) -> None:
@@ -153,7 +135,7 @@ def _write_arrow(group: Any, header: TableSegment, content: memoryview) -> None:
         array, axes = _flat(whole_column(table[column.name], column.name))
         name, unit = legal(column.name), ((column.metadata or {}).get(b"unit") or b"").decode()
         if array.dtype.kind not in "biufc":
-            append(group, name, np.array([text(str(one)) for one in array], TEXT))
+            append(group, name, [*map(str, array)])
             continue
         name = _write_array(group, name, array, unit)
         if array.dtype.kind in "fciu":
@@ -165,7 +147,7 @@ def _write_arrow(group: Any, header: TableSegment, content: memoryview) -> None:
         elif all(isinstance(one, int | float) for one in value):
             append(group, name, np.array(value, np.float64), units=_UNITS.get(name, ""))
         else:
-            append(group, name, np.array([text(str(one)) for one in value], TEXT))
+            append(group, name, [*map(str, value)])
     if not signals:
         raise ArrayError("expected a column of numbers, got none")
     signal, axes = signals[0]
@@ -205,17 +187,15 @@ def _flat(array: Any) -> tuple[Array, list[str]]:
 
 def _write_array(group: Any, name: str, array: Array, unit: str) -> str:
     """Write an array in chunks of rows; return the name of the dataset to draw."""
-    array = array.reshape(-1) if not array.ndim else array
+    array, of = array.reshape(-1) if not array.ndim else array, array.dtype.kind
     rows = max(_PART // max(array[:1].nbytes, 1), 1)
     for begin in range(0, len(array), rows):
-        part = array[begin : begin + rows]
-        if array.dtype.kind == "b":
-            append(group, name, part.astype(np.uint8))
-            continue
-        if array.dtype.kind == "c":  # readers of NeXus know no complex numbers
-            for what, values in (("real", part.real), ("imag", part.imag), ("amplitude", np.abs(part))):
-                append(group, f"{name}_{what}", values, units=unit)
-            append(group, f"{name}_phase", np.angle(part), units="rad")
-        else:
-            append(group, name, part, **({"units": unit} if unit or array.dtype.kind == "f" else {}))
-    return f"{name}_amplitude" if array.dtype.kind == "c" else name
+        for suffix, form in _FORMS.get(of, {"": np.asarray}).items():
+            units = "rad" if suffix == "_phase" else unit
+            about = {"units": units} if of != "b" and (units or of in "fc") else {}
+            append(group, f"{name}{suffix}", form(array[begin : begin + rows]), **about)
+    return f"{name}_amplitude" if of == "c" else name
+
+
+_WRITERS: Final = {"application/vnd.apache.arrow.stream": _write_arrow, "application/x-npy": _write_npy}
+"""By media type; all others are notes."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from facade.bus.port import Headers, PartitionColumns, Record
@@ -150,7 +151,7 @@ def read_records(store: Store, topic: str, begin_us: Time, end_us: Time) -> Iter
 def read_partitions(store: Store, topic: str, begin_us: Time, end_us: Time) -> list[Iterator[PartitionColumns]]:
     """Return the records of each partition of a topic, in the order of the log; see `read_records`."""
     partitions = by_partition(store.names(topic)).values()
-    return [read_columns(store, topic, around(files, begin_us, end_us), begin_us, end_us) for files in partitions]
+    return [read_columns(store, around(files, begin_us, end_us), begin_us, end_us) for files in partitions]
 
 
 @contextmanager
@@ -181,54 +182,52 @@ def bounds(file: pq.ParquetFile, column: str) -> list[tuple[Any, Any] | None]:
     return [(one.min_raw, one.max_raw) if one is not None and one.has_min_max else None for one in found]
 
 
+def read_batches(
+    store: Store, name: str, by: str, low: Any, high: Any, columns: Sequence[str] = _COLUMNS
+) -> Iterator[tuple[ArchiveEntry, pa.RecordBatch]]:
+    """Return the rows of a file whose key, or time [Unix ms], is from `low` to `high`, and the file's entry.
+
+    Only row groups that may have some are decoded. Rows with times are in the order of the log.
+    """
+    with opened(store, name) as file:
+        entry = read_entry(file.metadata)
+        found = enumerate(bounds(file, by))
+        groups = [group for group, one in found if one is None or (one[0] <= high and one[1] >= low)]
+        if entry.topic in BY_KEY and by != "key":
+            batches = file.read_row_groups(groups, columns, use_threads=False).sort_by("offset").to_batches(_BATCH)
+        else:
+            batches = file.iter_batches(_BATCH, groups, columns, use_threads=False)
+        for batch in batches:
+            values = batch.column(by).cast(pa.int64()) if by == "timestamp" else batch.column(by)
+            yield entry, batch.filter(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)))
+
+
 def read_columns(
-    store: Store, topic: str, names: Collection[str], begin_us: Time = NEVER, end_us: Time = _LATEST
+    store: Store, names: Collection[str], begin_us: Time = NEVER, end_us: Time = _LATEST
 ) -> Iterator[PartitionColumns]:
     """Return the records of some files of a partition with a timestamp in [begin, end).
 
     A record that is in several files, as of two archives in one folder, comes once.
     """
-    taken = Taken()
+    taken, entry = Taken(), None
+    low, high = -(-int(begin_us) // 1000), -(-int(end_us) // 1000) - 1
     for name in names:
-        with opened(store, name) as file:
-            entry = read_entry(file.metadata)
-            groups = [
-                group
-                for group, times in enumerate(bounds(file, "timestamp"))
-                if times is None or (from_ms(times[0]) < end_us and from_ms(times[1]) >= begin_us)
-            ]
-            if not groups:
-                continue
-            if topic in BY_KEY:
-                batches = file.read_row_groups(groups, _COLUMNS).sort_by("offset").to_batches(_BATCH)
-            else:
-                batches = file.iter_batches(_BATCH, groups, _COLUMNS)
-            yield from filter(None, (_columns(batch, topic, begin_us, end_us, entry.log, taken) for batch in batches))
+        for entry, batch in read_batches(store, name, "timestamp", low, high):
+            chosen = taken.is_new(entry.log, batch.column("offset").to_numpy())
+            if chosen.any():
+                yield _columns(batch if chosen.all() else batch.filter(pa.array(chosen)), entry.topic)
+        if entry is not None:
             taken.add(entry)
+            entry = None
 
 
-def read_files(store: Store, topic: str, names: Collection[str]) -> Iterator[Record]:
-    """Return the records of some files of a partition."""
-    return (record for columns in read_columns(store, topic, names) for record in columns.records())
-
-
-def _columns(
-    batch: pa.RecordBatch, topic: str, begin_us: Time, end_us: Time, log: str, taken: Taken
-) -> PartitionColumns | None:
-    """Return the rows of a time, but those whose offsets are in an earlier file."""
-    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    chosen = (times >= -(-int(begin_us) // 1000)) & (times < -(-int(end_us) // 1000))
-    chosen &= taken.is_new(log, batch.column("offset").to_numpy())
-    if not chosen.all():
-        batch, times = batch.filter(pa.array(chosen)), times[chosen]
-    if not len(times):
-        return None
+def _columns(batch: pa.RecordBatch, topic: str) -> PartitionColumns:
     # Through numpy, as `to_pylist` makes a pyarrow object for each value.
     partition, offsets, keys, values = (
         batch.column(name).to_numpy(zero_copy_only=False).tolist() for name in ("partition", "offset", "key", "value")
     )
-    headers = batch.column("headers")
+    headers, times = batch.column("headers"), batch.column("timestamp").cast(pa.int64()).to_numpy().tolist()
     pairs: list[Headers] = [()] * len(times)
     if len(headers.flatten()):
         pairs = [tuple((one["name"], one["value"]) for one in row) for row in headers.to_pylist()]
-    return PartitionColumns(topic, partition[0], offsets, times.tolist(), keys, values, pairs)
+    return PartitionColumns(topic, partition[0], offsets, times, keys, values, pairs)

@@ -10,8 +10,8 @@ compacted records, are reproduced:
 - more: fillers are written in a transaction that is aborted; its end marker takes the last offset. Readers of committed
   records never get fillers. For others a filler is a record without a value, as a tombstone.
 
-For a log whose oldest records are gone, fillers are written before the first record and then deleted: Kafka cannot
-begin a log later than 0 by itself. Records of compacted topics cannot be deleted; their fillers are aborted.
+For a log whose oldest records are gone, fillers are written before the first record and then deleted, unless the topic
+is compacted: Kafka cannot begin a log later than 0 by itself.
 
 Positions belong to a log, which has the id of its topic, and a new topic has a new id. Snapshots, positions, results
 and announcements have it in the fields `log` and `topic_id`. There, the old id is replaced by the new one. An id with
@@ -43,8 +43,8 @@ from facade.bus.offsets import POSITIONS, id_of, is_log_of, position_record
 from facade.bus.port import Record, TopicPartition
 from facade.clock import NEVER, SECOND, Clock, Time, as_duration
 from facade.errors import ConfigError
-from facade.flows.archive.files import ArchiveEntry, ArchiveError, by_partition, read_entry, verify
-from facade.flows.archive.reading import opened, read_files, topics
+from facade.flows.archive.files import ArchiveEntry, ArchiveError, verify
+from facade.flows.archive.reading import read_columns, topics
 from facade.flows.archive.stores import Store
 from facade.icd.model import Icd
 from facade.icd.topic_model import Topic
@@ -107,23 +107,11 @@ RestoreReport = Callable[[int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPartition:
-    """The files of a partition's newest log."""
-
-    names: tuple[str, ...]
-    first: int
-    """Offset of its first record, or the begin of its first file."""
-    fillers: int
-    """Least number of fillers."""
-    next: int
-    """Offset after the files."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
     """The records to restore, and the topics that they need."""
 
-    partitions: Mapping[TopicPartition, KeptPartition]
+    partitions: Mapping[TopicPartition, Sequence[ArchiveEntry]]
+    """The files of each partition's newest log."""
     ids: Mapping[str, str]
     """Former id of each topic; topics without one are left out."""
     topics: Mapping[str, Topic]
@@ -131,10 +119,6 @@ class RestorePlan:
     most_fillers: int
     reserve: int
     """Offsets skipped at the end of each log."""
-
-    def deletes(self, place: TopicPartition) -> bool:
-        """Return whether records at the beginning of a log can be deleted."""
-        return self.topics[place[0]].cleanup == "delete"
 
 
 def plan_restore(
@@ -164,36 +148,30 @@ def plan_restore(
     chosen = [name for name in there if name not in without]
     if unknown := [name for name in chosen if name not in icd.topics]:
         raise ConfigError(f"{store}: the interface has no topic {unknown[0]!r:.100}: leave it out with --without")
-    faults = [fault for name in chosen for report in verify(store, name) for fault in report.faults]
+    reports = [report for name in chosen for report in verify(store, name)]
+    faults = [fault for report in reports for fault in report.faults]
     if faults:
         more = f"; and {len(faults) - 1} further faults" if len(faults) > 1 else ""
         raise ArchiveError(
             f"{faults[0]}{more}: expected a whole archive, see archive verify; fix it, or leave out topics with"
             " --without, whose readers then begin anew"
         )
-    partitions: dict[TopicPartition, KeptPartition] = {}
-    ids: dict[str, str] = {}
-    counts = dict[str, int]()
-    for name in chosen:
-        found = _entries(store, name, prefix)
-        # A partition may have files of a former topic of the name.
-        newest = max((entries[-1] for entries in found.values()), key=lambda one: one.hour)
-        ids[name] = id_of(newest.log)
-        counts[name] = max(entry.partition for entries in found.values() for entry in entries) + 1
-        for partition, entries in found.items():
-            log = [one for one in entries if one.log == entries[-1].log and is_log_of(one.log, ids[name])]
-            if log:
-                names = tuple(entry.name for entry in log)
-                jumps = sum(after.first - before.next for before, after in pairwise(log))
-                fillers = log[0].first + jumps + sum(entry.unexplained for entry in log)
-                partitions[name, partition] = KeptPartition(
-                    names=names, first=log[0].first, fillers=fillers, next=log[-1].next
-                )
-    if far := [
-        f"{topic}, partition {partition}: {kept.fillers:,}"
-        for (topic, partition), kept in partitions.items()
-        if kept.fillers > most_fillers
-    ]:
+    entries = [entry for report in reports for entry in report.entries]
+    if other := [entry.deployment for entry in entries if entry.deployment != prefix]:
+        what = f"expected the one of the archive's deployment, {other[0]!r}, got {prefix!r}"
+        raise ConfigError(f"SDP_TOPIC_PREFIX: {what}")
+    # A partition may have files of a former topic of the name.
+    files = {(report.topic, report.partition): report.entries for report in reports if report.entries}
+    by_age = sorted(files.items(), key=lambda one: (one[1][-1].hour, -one[0][1]))
+    ids = {topic: id_of(entries[-1].log) for (topic, _), entries in by_age}
+    partitions = {
+        place: [one for one in found if one.log == found[-1].log]
+        for place, found in files.items()
+        if is_log_of(found[-1].log, ids[place[0]])
+    }
+    counts = {topic: partition + 1 for topic, partition in sorted(files)}
+    fillers = {f"{topic}, partition {partition}": _fillers(log) for (topic, partition), log in partitions.items()}
+    if far := [f"{place}: {count:,}" for place, count in fillers.items() if count > most_fillers]:
         raise ConfigError(
             f"expected logs with at most {most_fillers:,} offsets without a record, got {'; '.join(far)}: a new log"
             " begins at 0, and each of them takes a filler. Allow it with --most-fillers, or leave the topics out with"
@@ -212,41 +190,30 @@ def plan_restore(
     )
 
 
-def _entries(store: Store, topic: str, prefix: str) -> dict[int, list[ArchiveEntry]]:
-    """Return the entries of the files of a topic by partition, in order."""
-    found: dict[int, list[ArchiveEntry]] = {}
-    for (_, partition), names in by_partition(store.names(topic)).items():
-        for name in names:
-            with opened(store, name) as file:
-                entry = read_entry(file.metadata)
-            if entry.deployment != prefix:
-                what = f"expected the one of the archive's deployment, {entry.deployment!r}, got {prefix!r}"
-                raise ConfigError(f"SDP_TOPIC_PREFIX: {what}")
-            found.setdefault(partition, []).append(entry)
-    return found
+def _fillers(log: Sequence[ArchiveEntry]) -> int:
+    """Return the least number of fillers of a log."""
+    jumps = sum(after.first - before.next for before, after in pairwise(log))
+    return log[0].first + jumps + sum(entry.unexplained for entry in log)
 
 
 # Records and their offsets
 
 
-def steps(
-    records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0, deletes: bool = False
-) -> Iterator[PlacedRecords]:
+def steps(records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0) -> Iterator[PlacedRecords]:
     """Return the steps by which records of a partition get their offsets on a log that ends at an offset.
 
-    Parameters
-    ----------
-    end
-        Required end of the log. It may become one more, as an end marker needs a record before it.
-    deletes
-        Whether fillers at the beginning are deleted afterwards, so that they need no transaction.
+    `end`: required end of the log. It may become one more, as an end marker needs a record before it.
     """
     run: list[Record] = []
     size = 0
     for record in chain(records, (None,)):
         gap = (max(end, at) if record is None else record.offset) - at
         if gap or record is None:
-            yield from _close(run, gap, place, at, deletes=deletes)
+            is_marked = gap == 1 and bool(run)
+            if run:
+                yield PlacedRecords(Kind.COMMITTED if is_marked else Kind.PLAIN, run)
+            if not is_marked:
+                yield from _fill(place, at, gap, run[-1].timestamp_us if run else NEVER)
             run, size = [], 0
         elif len(run) > 1 and (len(run) >= _RUN or size >= _RUN_BYTES):
             yield PlacedRecords(Kind.PLAIN, run[:-1])  # the last one is kept for an end marker
@@ -257,32 +224,14 @@ def steps(
             at = record.offset + 1
 
 
-def _close(run: list[Record], gap: int, place: TopicPartition, at: int, *, deletes: bool) -> Iterator[PlacedRecords]:
-    if gap == 1 and run:
-        yield PlacedRecords(Kind.COMMITTED, run)
-        return
-    if run:
-        yield PlacedRecords(Kind.PLAIN, run)
-    time = run[-1].timestamp_us if run else NEVER
-
-    def fillers(count: int) -> list[Record]:
-        return [_filler(place, at + number, time) for number in range(count)]
-
-    is_plain = deletes and not at
+def _fill(place: TopicPartition, at: int, gap: int, time: Time) -> Iterator[PlacedRecords]:
+    filler = Record(topic=place[0], key=FILLER, value=None, partition=place[1], timestamp_us=time)
     while gap:
         count = min(gap, _ABORTED)
-        if is_plain:
-            yield PlacedRecords(Kind.PLAIN, fillers(count))
-        elif gap == 1:  # an end marker would take the offset of the next record
-            yield PlacedRecords(Kind.PLAIN, fillers(1))
-        else:
-            count -= gap - count == 1  # an end marker alone is not possible
-            yield PlacedRecords(Kind.ABORTED, fillers(count - 1))
+        count -= gap - count == 1  # an end marker alone is not possible
+        kind, number = (Kind.PLAIN, 1) if gap == 1 else (Kind.ABORTED, count - 1)
+        yield PlacedRecords(kind, [dataclasses.replace(filler, offset=at + one) for one in range(number)])
         gap, at = gap - count, at + count
-
-
-def _filler(place: TopicPartition, offset: int, time: Time) -> Record:
-    return Record(topic=place[0], key=FILLER, value=None, partition=place[1], offset=offset, timestamp_us=time)
 
 
 # Selection of records
@@ -290,10 +239,11 @@ def _filler(place: TopicPartition, offset: int, time: Time) -> Record:
 
 def records_of(store: Store, plan: RestorePlan, place: TopicPartition, now_us: Time) -> Iterator[Record]:
     """Return the records of a partition that Kafka would still have at a time."""
-    topic, kept = plan.topics[place[0]], plan.partitions[place]
+    topic, log = plan.topics[place[0]], plan.partitions[place]
 
     def read() -> Iterator[Record]:
-        return (one for one in read_files(store, place[0], kept.names) if one.offset >= kept.first)
+        found = read_columns(store, [one.name for one in log])
+        return (record for columns in found for record in columns.records())
 
     if topic.cleanup == "compact":
         newest = {record.key: record.offset for record in read()}
@@ -327,12 +277,10 @@ class LogNames:
     """
 
     def __init__(self, icd: Icd, old: Mapping[str, str], new: Mapping[str, str]) -> None:
-        named = {name: id for name, id in old.items() if new.get(name)}
-        self._topics = {id: name for name, id in named.items()}
-        self._new = {id.encode(): new[name].encode() for name, id in named.items()}
-        self._fields = re.compile(
-            rb'("(?:log|topic_id)" ?: ?")(%b)' % (b"|".join(map(re.escape, self._new)) or b"(?!)")
-        )
+        self._new = {id: (name, new[name].encode()) for name, id in old.items() if new.get(name)}
+        """Topic and new id, by the old one."""
+        ids = "|".join(map(re.escape, self._new)).encode() or b"(?!)"
+        self._fields = re.compile(rb'("(?:log|topic_id)" ?: ?")(%b)' % ids)
         self._naming = {
             name
             for name, topic in icd.topics.items()
@@ -353,7 +301,7 @@ class LogNames:
         if record.topic not in self._naming or not record.value:
             return record
         self._note(record.value)
-        value = self._fields.sub(lambda found: found[1] + self._new[found[2]], record.value)
+        value = self._fields.sub(lambda found: found[1] + self._new[found[2].decode()][1], record.value)
         if record.topic == POSITIONS and record.key:
             try:
                 self._positions[record.key] = self._position.decode(value)
@@ -363,20 +311,16 @@ class LogNames:
 
     def behind(self) -> list[Record]:
         """Return new positions where results have counted more."""
-        found = []
-        for one in self._positions.values():
-            counted = self._counted.get((one.topic, one.partition), 0)
-            if counted > one.next:
-                found.append(position_record(replace(one, next=counted)))
-        return found
+        counted = ((one, self._counted.get((one.topic, one.partition), 0)) for one in self._positions.values())
+        return [position_record(replace(one, next=end)) for one, end in counted if end > one.next]
 
     def _note(self, value: bytes) -> None:
         try:
             said = self._decoder.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        topic = self._topics.get(id_of(said.log or said.topic_id))
-        if topic is None or (said.partition < 0 and not said.offsets):
+        topic, _ = self._new.get(id_of(said.log or said.topic_id), ("", b""))
+        if not topic or (said.partition < 0 and not said.offsets):
             return
         for partition, at in (said.offsets or {said.partition: max(said.next, said.offset_to)}).items():
             self.ends[topic, partition] = max(at, self.ends.get((topic, partition), 0))
@@ -401,7 +345,19 @@ class Restored:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     """End of each log."""
     begins: dict[TopicPartition, int] = field(default_factory=dict)
-    """Begin of the logs whose fillers must be deleted."""
+    """Offset of the first record of a log; at the end, of the logs before which fillers must be deleted."""
+
+    def note(self, place: TopicPartition, step: PlacedRecords) -> None:
+        """Count the records of a step."""
+        is_filled = step.records[0].key == FILLER and step.records[0].value is None
+        self.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
+        if is_filled:
+            self.fillers += len(step.records)
+        else:
+            self.begins.setdefault(place, step.records[0].offset)
+            self.records += len(step.records)
+            times = [one.timestamp_us for one in step.records]
+            self.newest[place[0]] = max(self.newest.get(place[0], NEVER), *times)
 
 
 def restore(
@@ -416,35 +372,34 @@ def restore(
     ArchiveError
         A file cannot be read any more, or a log must be filled up too far.
     """
-    done = Restored()
-    now_us = clock.now_us()
-    told = clock.monotonic()
+    done, now_us, told = Restored(), clock.now_us(), clock.monotonic()
     ways = {Kind.PLAIN: writer.write, Kind.COMMITTED: writer.commit, Kind.ABORTED: writer.abort}
 
-    def write(work: dict[TopicPartition, Iterator[PlacedRecords]]) -> None:
+    def write(work: Mapping[TopicPartition, Iterator[PlacedRecords]]) -> None:
         """Write steps of all partitions in parallel: a transaction has all due ones."""
         nonlocal told
         due = {place: step for place, one in work.items() if (step := next(one, None))}
         while due:
             for kind in Kind:
-                chosen = [place for place, step in due.items() if step.kind is kind]
-                if not chosen:
-                    continue
-                ways[kind]([record for place in chosen for record in due[place].records])
-                for place in chosen:
-                    _count(done, place, due.pop(place))
+                if chosen := {place: step for place, step in due.items() if step.kind is kind}:
+                    ways[kind]([record for step in chosen.values() for record in step.records])
+                for place, step in chosen.items():
+                    done.note(place, step)
+                    due.pop(place)
                     if (following := next(work[place], None)) is not None:
                         due[place] = following
             if clock.monotonic() - told >= _TOLD_EACH:
                 told = clock.monotonic()
                 report(done.records, done.fillers, len(due))
 
-    work = {}
-    for place, kept in plan.partitions.items():
-        renamed = (names.rename(record) for record in records_of(store, plan, place, now_us))
-        work[place] = steps(renamed, place, end=kept.next, deletes=plan.deletes(place))
-    write(work)
-    done.begins = {place: at for place, at in done.begins.items() if plan.deletes(place)}
+    write(
+        {
+            place: steps(map(names.rename, records_of(store, plan, place, now_us)), place, end=log[-1].next)
+            for place, log in plan.partitions.items()
+        }
+    )
+    begins = {place: done.begins.get(place, end) for place, end in done.ends.items()}
+    done.begins = {place: at for place, at in begins.items() if at and plan.topics[place[0]].cleanup == "delete"}
     tails = {}
     for place in done.ends | names.ends:
         at = done.ends.get(place, 0)
@@ -457,26 +412,11 @@ def restore(
                 )
             tails[place] = steps(iter(()), place, at=at, end=max(end + plan.reserve, at + 2))
     write(tails)
-    at = done.ends.get(_OF_POSITIONS, 0)
-    moved = [
+    at, moved = done.ends.get(_OF_POSITIONS, 0), names.behind()
+    placed = [
         dataclasses.replace(record, partition=0, offset=at + number, timestamp_us=now_us)
-        for number, record in enumerate(names.behind())
+        for number, record in enumerate(moved)
     ]
-    if moved:
-        write({_OF_POSITIONS: iter([PlacedRecords(Kind.PLAIN, moved)])})
+    write({_OF_POSITIONS: iter([PlacedRecords(Kind.PLAIN, placed)] if placed else ())})
     done.positions = len(moved)
     return done
-
-
-def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
-    is_filled = step.records[0].key == FILLER and step.records[0].value is None
-    if is_filled:
-        done.fillers += len(step.records)
-    else:
-        done.records += len(step.records)
-        times = [one.timestamp_us for one in step.records]
-        done.newest[place[0]] = max(done.newest.get(place[0], NEVER), *times)
-    is_first = done.ends.get(place, 0) == done.begins.get(place, 0)
-    done.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
-    if is_filled and is_first and step.kind is Kind.PLAIN:
-        done.begins[place] = done.ends[place]

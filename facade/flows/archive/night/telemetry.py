@@ -15,15 +15,14 @@ from facade import sketch
 from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
 from facade.bus.port import Record
 from facade.clock import Time
-from facade.codec.decode import BatchDecoder
 from facade.flows.archive.night.span import Night
+from facade.flows.archive.sums import SummaryTopic, Summed
 from facade.icd.model import Icd
-from facade.messages import IngestSummary, RackSummary, Watermark
+from facade.messages import IngestSummary, RackSummary, TelemetrySummary, Watermark
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.racks import Racks
 from facade.sequences import SeenNumbers
 from facade.windows.frame import Array, Counts, FieldArrays, Frame, distinct, merge
-from facade.windows.summaries import frames_of
 
 SUMMARIES = "ingest.summary"
 _HEAPS = "ingest.heaps"
@@ -36,7 +35,6 @@ _OPEN_SCANS = 4
 """Scans of a node whose numbers may still come; older scans are settled."""
 _MOST_FRAMES = 64
 """Summaries of a rack that are kept before they are merged."""
-_decode = BatchDecoder[IngestSummary | RackSummary | Watermark](IngestSummary, RackSummary, Watermark).decode_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +187,7 @@ class NightTelemetry:
         window = icd.topics[_HEAPS].window
         self._error = (window.quantile_error if window else None) or 0.01
         self._largest = sketch.largest_bucket(self._error)
+        self._summaries = SummaryTopic(icd, SUMMARIES, _WANTED)
         self._night, self._racks = night, Racks(rack_size, 1)
         self._by_nodes: dict[tuple[int, int], RackFigures] = {}
         self._counted: dict[tuple[int, int, int], CountedOffsets] = {}
@@ -212,33 +211,32 @@ class NightTelemetry:
 
     def take(self, record: Record) -> Outcome:
         """Process a summary."""
-        summary = _decode(record.value)
-        if isinstance(summary, Watermark):
+        found = self._summaries.decode(record.value)
+        if isinstance(found, Watermark):
             return USED
+        if not isinstance(found, Summed):
+            return found
+        summary, frames = found.summary, found.frames
+        if isinstance(summary, TelemetrySummary):  # none of a rack's heaps
+            return RecordRejected(INCONSISTENT, "$", "expected heaps of nodes")
         if isinstance(summary, RackSummary):
             covers = nodes = summary.first, summary.last
             is_contiguous = summary.contiguous
-        elif isinstance(summary, IngestSummary):
+        else:
             whole = self._racks.nodes(self._racks.rack(summary.node))
             covers, nodes = (summary.node, summary.node), (whole[0], whole[-1])
             is_contiguous = False
-        else:
-            return summary
-        try:
-            frames = frames_of(summary, _WANTED)
-        except (ValueError, OverflowError) as error:
-            return RecordRejected(INCONSISTENT, "$", str(error))
         if why := next(filter(None, map(self._trouble, frames)), None):
             return RecordRejected(INCONSISTENT, "$", why)
         rack = self._by_nodes.get(nodes)
         if rack is None:
             rack = self._by_nodes[nodes] = RackFigures(*nodes)
         # Each summary of an older worker, without offsets, counts.
-        found = self._cover((summary.partition, *covers), summary) if summary.log else None
-        if isinstance(found, Overlap):
-            return RecordRejected(INCONSISTENT, "$.offset_from", str(found))
-        if isinstance(found, Gap) and is_contiguous:
-            rack.uncovered += found.records
+        trouble = self._cover((summary.partition, *covers), summary) if summary.log else None
+        if isinstance(trouble, Overlap):
+            return RecordRejected(INCONSISTENT, "$.offset_from", str(trouble))
+        if isinstance(trouble, Gap) and is_contiguous:
+            rack.uncovered += trouble.records
         for rows in frames:
             rack.add(rows, self._night.slot)
         return USED
