@@ -128,6 +128,38 @@ class Alert(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert/1
     traceparent: Annotated[str, Meta(max_length=55)] = ""
 
 
+class FieldStatistics(Mutable):
+    """Part of ``batch-frame.schema.json``."""
+
+    sum: Maybe[int | float] = None
+    min: Maybe[int | float] = None
+    max: Maybe[int | float] = None
+    m2: Maybe[Annotated[float, Meta(ge=0)]] = None
+    last: Maybe[int | float] = None
+    sketch: Maybe[dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Positive]] = None
+
+
+class Partial(Mutable):
+    """Part of ``batch-frame.schema.json``."""
+
+    epoch: Natural
+    window: Instant
+    late: bool
+    count: Natural
+    time_min: Instant
+    time_max: Instant
+    runs: list[tuple[Natural, Natural]]
+    fields: dict[str, FieldStatistics]
+
+
+class BatchFrame(Mutable, kw_only=True, tag_field="schema", tag="batch-frame/1"):
+    """Frame of a columnar batch; the wire form is ``batch-frame.schema.json``."""
+
+    length: Length
+    quantile_error: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    partials: Annotated[list[Partial], Meta(min_length=1)]
+
+
 class Batch(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch/1"):
     """Header of a columnar batch; the wire form is ``batch.schema.json``."""
 
@@ -267,30 +299,6 @@ class History(Message, frozen=True, kw_only=True, tag_field="schema", tag="histo
     quality: HistoryQuality = "VALID"
     time: Instant
     gap: bool = False
-
-
-class FieldStatistics(Mutable):
-    """Part of ``ingest-summary.schema.json``."""
-
-    sum: Maybe[int | float] = None
-    min: Maybe[int | float] = None
-    max: Maybe[int | float] = None
-    m2: Maybe[Annotated[float, Meta(ge=0)]] = None
-    last: Maybe[int | float] = None
-    sketch: Maybe[dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Positive]] = None
-
-
-class Partial(Mutable):
-    """Part of ``ingest-summary.schema.json``."""
-
-    epoch: Natural
-    window: Instant
-    late: bool
-    count: Natural
-    time_min: Instant
-    time_max: Instant
-    runs: list[tuple[Natural, Natural]]
-    fields: dict[str, FieldStatistics]
 
 
 class IngestSummary(Mutable, kw_only=True, tag_field="schema", tag="ingest-summary/1"):
@@ -610,6 +618,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     partitions: Annotated[int, Meta(ge=0, le=10000)] = 0
     busy: Length = Duration(0)
     redriven: Natural = 0
+    wrong_frames: Annotated[list[Annotated[str, Meta(max_length=500)]], Meta(max_length=8)] = []
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
 

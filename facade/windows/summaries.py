@@ -1,6 +1,7 @@
 """Frames as the messages on summary topics have them: the columns of a rack, and the partials of a group."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -119,8 +120,13 @@ def _arrays(columns: FieldColumns) -> FieldArrays:
 
 
 def _counts(sketches: Sequence[Mapping[int, int]]) -> Counts:
-    found = [(row, bucket, one[bucket]) for row, one in enumerate(sketches) for bucket in sorted(one)]
-    return Counts(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
+    row = np.repeat(np.arange(len(sketches)), [len(one) for one in sketches])
+    bucket = np.fromiter(chain.from_iterable(sketches), np.int64, len(row))
+    count = np.fromiter(chain.from_iterable(one.values() for one in sketches), np.int64, len(row))
+    if np.any((row[1:] == row[:-1]) & (bucket[1:] < bucket[:-1])):
+        order = np.lexsort((bucket, row))
+        bucket, count = bucket[order], count[order]
+    return Counts(row, bucket, count)
 
 
 def columns_of(rows: Frame) -> dict[str, Any]:

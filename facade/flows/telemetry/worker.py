@@ -33,12 +33,13 @@ from facade.flows.telemetry.reduce import (
     reduce,
     sift,
 )
+from facade.flows.telemetry.summed import SummedBatches
 from facade.icd.fields import earlier_versions
 from facade.icd.model import Icd
 from facade.messages import RackSummary, Watermark
 from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
-from facade.runtime.accounts import RunningAccount
+from facade.runtime.accounts import WRONG_FRAMES, RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, TransactionalWorker
 from facade.windows.frame import Frame, merge
 from facade.windows.summaries import as_partials
@@ -81,6 +82,8 @@ class BatchLimits:
     """Most dead letters in one transaction; a batch with more bad rows becomes a single dead letter."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
+    recomputed: float = 0.01
+    """Share of the batches with a frame that are summed up from their columns to compare the two."""
 
 
 _MOST_FRAMES = 64
@@ -99,12 +102,15 @@ class Summarised(NamedTuple):
 class _Stream:
     """State of the worker for one windowed topic."""
 
-    def __init__(self, plan: Plan, icd: Icd, settings: Settings) -> None:
+    def __init__(self, plan: Plan, icd: Icd, settings: Settings, recomputed: float = 1.0) -> None:
         self.plan = plan
         schema, earlier = icd.messages[plan.message], earlier_versions(icd, plan.message)
         self.decoder = ColumnDecoder(plan.message, schema, earlier)
         self.batches = Batches(plan, schema, earlier) if "arrow" in icd.topics[plan.topic].encodings else None
         self.groups = groups(plan, settings)
+        self.summed = None
+        if self.batches is not None:
+            self.summed = SummedBatches(plan, self.batches.reader, self.groups, recomputed)
         summary = icd.topics[plan.window.summary]
         self.summary_partitions = summary.partitions
         self._racks = Racks(settings.rack_size, summary.partitions)
@@ -188,7 +194,8 @@ class TelemetryWorker(TransactionalWorker):
         limits: BatchLimits | None = None,
     ) -> None:
         self._limits = limits or BatchLimits()
-        self.streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
+        recomputed = self._limits.recomputed
+        self.streams = {topic: _Stream(plan, icd, settings, recomputed) for topic, plan in plans(icd).items()}
         super().__init__(log, self.streams, name=slot, clock=clock, retry=self._limits.retry)
         self._most = self._limits.batch
         self._told: dict[tuple[str, int], float] = {}
@@ -293,11 +300,16 @@ class TelemetryWorker(TransactionalWorker):
             for row, rejected in reduced.rejected:
                 self._settle(run.record(int(index[row])), rejected)
             self._count(run, account, reduced)
-        if stream.batches is not None:
+        if stream.batches is not None and stream.summed is not None and found:
             for at, batch in found.items():
                 if isinstance(batch, Refused):
                     self._settle(run.record(at), batch.why, {COUNT: batch.rows})
-            for joined in stream.batches.join(run, found):
+            folded = stream.summed.fold(run, found)
+            if folded.frame is not None:
+                rows = sum(found[at].rows for at in folded.places)
+                self._count(run, account, Reduced(folded.frame, rows, 0, []))
+            account.wrong_frames = [*dict.fromkeys((*account.wrong_frames, *folded.wrong))][:WRONG_FRAMES]
+            for joined in stream.batches.join(run, {at: one for at, one in found.items() if at not in folded.places}):
                 self._fold_batches(run, stream, account, joined)
         return list(found.values())
 
@@ -373,7 +385,11 @@ class TelemetryWorker(TransactionalWorker):
                 yield self._record(plan.window.summary, plan.watermark_key(partition), watermark, to)
 
     def _commit(self) -> None:
+        texts = {text for account in self._accounts.values() for text in account.wrong_frames}
         super()._commit()
+        for stream in self.streams.values():
+            if stream.summed is not None:
+                stream.summed.said(texts)
         for place, time in self._writing.items():
             assert time > self._watermarks.get(place, NEVER), f"{place}: the watermark goes back to {time}"
         self._watermarks |= self._writing
