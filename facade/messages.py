@@ -128,7 +128,14 @@ class Alert(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert/1
     traceparent: Annotated[str, Meta(max_length=55)] = ""
 
 
-class FieldStatistics(Mutable):
+class PackedSketch(Message, frozen=True):
+    """Part of ``batch-frame.schema.json``."""
+
+    first: Natural
+    counts: Annotated[str, Meta(max_length=65536, pattern="^[A-Za-z0-9+/]+={0,2}(?![\\s\\S])")]
+
+
+class SummedField(Message, frozen=True):
     """Part of ``batch-frame.schema.json``."""
 
     sum: Maybe[int | float] = None
@@ -136,28 +143,26 @@ class FieldStatistics(Mutable):
     max: Maybe[int | float] = None
     m2: Maybe[Annotated[float, Meta(ge=0)]] = None
     last: Maybe[int | float] = None
-    sketch: Maybe[dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Positive]] = None
+    sketch: Maybe[PackedSketch] = None
 
 
-class Partial(Mutable):
+class SummedWindow(Message, frozen=True):
     """Part of ``batch-frame.schema.json``."""
 
-    epoch: Natural
     window: Instant
-    late: bool
-    count: Natural
+    count: Annotated[int, Meta(ge=1, le=65536)]
     time_min: Instant
     time_max: Instant
     runs: list[tuple[Natural, Natural]]
-    fields: dict[str, FieldStatistics]
+    fields: dict[str, SummedField]
 
 
-class BatchFrame(Mutable, kw_only=True, tag_field="schema", tag="batch-frame/1"):
+class BatchFrame(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch-frame/1"):
     """Frame of a columnar batch; the wire form is ``batch-frame.schema.json``."""
 
     length: Length
     quantile_error: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    partials: Annotated[list[Partial], Meta(min_length=1)]
+    partials: Annotated[list[SummedWindow], Meta(min_length=1)]
 
 
 class Batch(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch/1"):
@@ -299,6 +304,30 @@ class History(Message, frozen=True, kw_only=True, tag_field="schema", tag="histo
     quality: HistoryQuality = "VALID"
     time: Instant
     gap: bool = False
+
+
+class FieldStatistics(Mutable):
+    """Part of ``ingest-summary.schema.json``."""
+
+    sum: Maybe[int | float] = None
+    min: Maybe[int | float] = None
+    max: Maybe[int | float] = None
+    m2: Maybe[Annotated[float, Meta(ge=0)]] = None
+    last: Maybe[int | float] = None
+    sketch: Maybe[dict[Annotated[int, Meta(ge=0, lt=1000000000000000)], Positive]] = None
+
+
+class Partial(Mutable):
+    """Part of ``ingest-summary.schema.json``."""
+
+    epoch: Natural
+    window: Instant
+    late: bool
+    count: Natural
+    time_min: Instant
+    time_max: Instant
+    runs: list[tuple[Natural, Natural]]
+    fields: dict[str, FieldStatistics]
 
 
 class IngestSummary(Mutable, kw_only=True, tag_field="schema", tag="ingest-summary/1"):

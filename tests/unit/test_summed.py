@@ -1,10 +1,12 @@
 """Frames of batches: used if they are right, named and not used if they are not, and of no harm where they say less."""
 
 import json
+from base64 import b64decode, b64encode
 from dataclasses import replace
 
 import jsonschema
 import msgspec
+import numpy as np
 import pytest
 
 from facade.bus.port import Aborted
@@ -34,6 +36,7 @@ def results(broker):
     """Return counts, and what windows and totals show, of all that a worker has written; floats in nine digits."""
     found = partials([one.value for one in broker.read("ingest.summary")], PLAN)
     texts = sorted((node, msgspec.json.encode(one)) for node, one in found)
+
     def nine(number):
         return f"{float(number):.9g}"
 
@@ -61,23 +64,22 @@ def first_partial(name, by):
 
 def field(name, what, by):
     def lie(frame):
-        frame["partials"][0]["fields"][name][what] += by
+        statistics = frame["partials"][0]["fields"][name]
+        statistics[what] = statistics[what] | by if isinstance(by, dict) else statistics[what] + by
 
     return lie
 
 
 def sketch(frame):
-    counts = frame["partials"][0]["fields"]["latency"]["sketch"]
-    first, second = sorted(map(int, counts))[1:3]
-    counts[str(first)] += counts.pop(str(second))
+    packed = frame["partials"][0]["fields"]["latency"]["sketch"]
+    counts = np.frombuffer(b64decode(packed["counts"]), "<u4").copy()
+    first, second = np.flatnonzero(counts)[1:3]
+    counts[[first, second]] = counts[[second + 1, first]]
+    packed["counts"] = b64encode(counts.tobytes()).decode()
 
 
 def runs(frame):
     frame["partials"][0]["runs"] = [[1, 20]]
-
-
-def late(frame):
-    frame["partials"][0]["late"] = True
 
 
 def two_rows(frame):
@@ -109,11 +111,13 @@ OPEN = {
     "sum of no whole number": field("lost", "sum", 0.5),
     "window": first_partial("window", 1),
     "the next window": first_partial("window", 1_000_000),
-    "epoch": first_partial("epoch", 1),
-    "late": late,
     "a row twice": two_rows,
     "no number": lambda frame: frame["partials"][0].update(count="20"),
     "a negative sum of squares": field("latency", "m2", -9.0),
+    "buckets beyond": field("latency", "sketch", {"first": 2**40}),
+    "half a count": field("latency", "sketch", {"counts": "AAA="}),
+    "no counts": field("latency", "sketch", {"counts": ""}),
+    "counts of nothing": field("latency", "sketch", {"counts": "AAAAAA=="}),
     "no partials": lambda frame: frame["partials"].clear(),
 }
 """Lies that contradict themselves or the header of the batch."""

@@ -15,6 +15,7 @@ does not know the header reads them, as archive and exports do.
 """
 
 import logging
+from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -32,13 +33,12 @@ from facade.flows.telemetry.consistency import MOST, go_back, hold_times
 from facade.flows.telemetry.plan import Plan, plan
 from facade.flows.telemetry.reduce import UNKNOWN, Batches, Groups, Sifted, combine
 from facade.icd.model import Icd
-from facade.messages import BatchFrame, FieldColumns, Partial
-from facade.numbers import LARGEST, Positive
+from facade.messages import BatchFrame, PackedSketch, SummedField, SummedWindow
+from facade.numbers import LARGEST, Natural
 from facade.outcome import RecordRejected
 from facade.printable import excerpt
 from facade.sketch import largest_bucket
 from facade.windows.frame import STATISTICS, Array, Counts, FieldArrays, Frame, Runs, merge
-from facade.windows.summaries import COLUMNS, RowColumns, as_partials, frame_of
 
 __all__ = ["BatchSums", "Folded", "SummedBatches", "sums_of"]
 
@@ -48,6 +48,9 @@ _ROUNDING: Final = 1e-9
 """Relative difference of sums in another order, or of another language."""
 _MOST_PRODUCERS: Final = 10_000
 """Known producers; the next frame of one that was forgotten is recomputed as its first one."""
+_WHOLE: Final = ("window", "count", "time_min", "time_max")
+_COUNTS: Final = np.dtype("<u4")
+"""Counts of a packed sketch."""
 _OTHER_RULES: Final = "Object missing required field"
 """The decoder's words for a frame that lacks a statistic: its producer has an older ICD."""
 _encode = msgspec.json.Encoder().encode
@@ -77,9 +80,8 @@ class BatchSums:
         rows = self.rows(batch) if isinstance(batch, ReadBatch) else None
         if rows is None:
             return headers
-        partials = [partial for _, partial in as_partials(rows)]
         error = self._plan.window.quantile_error or 0.0
-        text = _encode(BatchFrame(length=self._plan.length_us, quantile_error=error, partials=partials))
+        text = _encode(BatchFrame(length=self._plan.length_us, quantile_error=error, partials=_partials(rows)))
         return headers if len(text) > _LARGEST else (*headers, (FRAME, text))
 
     def rows(self, batch: ReadBatch) -> Frame | None:
@@ -97,6 +99,37 @@ def sums_of(icd: Icd, topic: str) -> BatchSums:
     return BatchSums(rule, Batches(rule, icd.messages[rule.message], ()).reader)
 
 
+def _partials(rows: Frame) -> list[SummedWindow]:
+    fields: list[dict[str, SummedField]] = [{} for _ in range(len(rows))]
+    for name, one in rows.fields.items():
+        columns = [
+            _packed(found) if isinstance(found, Counts) else found.tolist()
+            for found in (getattr(one, what) for what in one.form)
+        ]
+        for row, values in enumerate(zip(*columns, strict=True)):
+            fields[row][name] = SummedField(**dict(zip(one.form, values, strict=True)))
+    whole = (getattr(rows, name).tolist() for name in _WHOLE)
+    return list(map(SummedWindow, *whole, rows.runs.as_lists(len(rows)), fields))
+
+
+def _packed(counts: Counts) -> list[PackedSketch]:
+    found, starts = [], np.flatnonzero(np.diff(counts.row, prepend=-1))
+    for bucket, count in zip(np.split(counts.bucket, starts[1:]), np.split(counts.count, starts[1:]), strict=True):
+        dense = np.zeros(bucket[-1] - bucket[0] + 1, dtype=_COUNTS)
+        dense[bucket - bucket[0]] = count
+        found.append(PackedSketch(int(bucket[0]), b64encode(dense.tobytes()).decode()))
+    return found
+
+
+def _unpacked(sketches: Sequence[Any]) -> Counts:
+    sizes = np.array([len(one.counts) // _COUNTS.itemsize for one in sketches])
+    count = np.frombuffer(b"".join([one.counts for one in sketches]), _COUNTS)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    begins = np.array([one.first for one in sketches]) - np.cumsum(sizes) + sizes
+    filled = np.flatnonzero(count)
+    return Counts(row[filled], (np.arange(len(count)) + begins[row])[filled], count[filled].astype(np.int64))
+
+
 class _Claim(NamedTuple):
     """The frame of a batch, as its producer claims it."""
 
@@ -104,7 +137,8 @@ class _Claim(NamedTuple):
     """Place in the run."""
     batch: ReadBatch
     producer: str
-    partials: Sequence[Partial]
+    partials: Sequence[Any]
+    """As `SummedWindow`, in the form of `_form`."""
 
 
 class Folded(NamedTuple):
@@ -129,6 +163,8 @@ class SummedBatches:
     def __init__(self, plan: Plan, reader: BatchReader, groups: Groups, share: float) -> None:
         self._sums, self._plan, self._groups, self._share = BatchSums(plan, reader), plan, groups, share
         self._named = reader.named
+        self._sketched = [f"_{number}" for number, kept in enumerate(self._sums.form.values()) if "sketch" in kept]
+        self._most_buckets = largest_bucket(plan.window.quantile_error or 0.5) + 1
         self._decode: Any = BatchDecoder(_form(plan, reader.named, self._sums.form)).decode_one
         self._dice = np.random.default_rng(0)
         self._known: dict[str, str] = {}
@@ -154,7 +190,7 @@ class SummedBatches:
             said = rows.rows(int(starts[number]), int(starts[number + 1]))
             self._note(run, claim, _difference(self._sums.rows(claim.batch), said), wrong)
         usable &= np.array([not self._known.get(claim.producer, "") for claim in claims])
-        used = rows.take(np.repeat(usable, np.diff(starts)))
+        used = rows if usable.all() else rows.take(np.repeat(usable, np.diff(starts)))
         places = {claim.at for claim, is_usable in zip(claims, usable.tolist(), strict=True) if is_usable}
         return Folded(merge([used]) if places else None, places, [*wrong])
 
@@ -172,24 +208,39 @@ class SummedBatches:
                 wrong[text] = None
             return None
         frame = self._decode(batch.frame)
-        claim = _Claim(at, batch, producer, () if isinstance(frame, RecordRejected) else frame.partials)
         if isinstance(frame, RecordRejected):
             if frame.reason is not Reason.VERSION and not frame.detail.startswith(_OTHER_RULES):
-                self._note(run, claim, f"{frame.path}: {frame.detail}", wrong)
+                self._note(run, _Claim(at, batch, producer, ()), f"{frame.path}: {frame.detail}", wrong)
             return None
-        is_ours = frame.length == self._plan.length_us and frame.quantile_error == (rule.quantile_error or 0.0)
-        return claim if is_ours else None
+        claim = _Claim(at, batch, producer, frame.partials)
+        if frame.length != self._plan.length_us or frame.quantile_error != (rule.quantile_error or 0.0):
+            return None
+        sketches = (getattr(one.fields, name).sketch for one in frame.partials for name in self._sketched)
+        if any(len(one.counts) % 4 or one.first + len(one.counts) // 4 > self._most_buckets for one in sketches):
+            self._note(run, claim, "sketch: expected counts of four bytes, of buckets up to 1e200", wrong)
+            return None
+        return claim
 
     def _rows(self, claims: Sequence[_Claim]) -> Frame:
-        partials = [partial for claim in claims for partial in claim.partials]
-        columns = {name: [getattr(one, name) for one in partials] for name in COLUMNS}
+        rule, partials = self._plan.window, [partial for claim in claims for partial in claim.partials]
+        runs = np.array([run for one in partials for run in one.runs], dtype=np.int64).reshape(-1, 2)
         fields = {}
         for number, (name, kept) in enumerate(self._sums.form.items()):
             found = [getattr(one.fields, f"_{number}") for one in partials]
-            fields[name] = FieldColumns(**{what: [getattr(one, what) for one in found] for what in kept})
-        groups = self._constants(claims, self._plan.window.group)
-        codes = self._groups.codes({self._plan.window.group or "": groups}, len(groups))
-        return frame_of(RowColumns(node=codes.tolist(), fields=fields, **columns))
+            columns: dict[str, Any] = {what: [getattr(one, what) for one in found] for what in kept}
+            for what, values in columns.items():
+                columns[what] = _unpacked(values) if what == "sketch" else np.array(values)
+            fields[name] = FieldArrays(**columns)
+        whole = {name: np.array([getattr(one, name) for one in partials], dtype=np.int64) for name in _WHOLE}
+        groups = self._constants(claims, rule.group)
+        return Frame(
+            group=self._groups.codes({rule.group or "": groups}, len(groups)),
+            epoch=self._constants(claims, rule.epoch),
+            late=np.zeros(len(partials), dtype=np.bool_),
+            runs=Runs(np.repeat(np.arange(len(partials)), [len(one.runs) for one in partials]), runs[:, 0], runs[:, 1]),
+            fields=fields,
+            **whole,
+        )
 
     def _constants(self, claims: Sequence[_Claim], name: str | None) -> Array:
         """Return a field of each row that is a constant of its batch."""
@@ -207,7 +258,7 @@ class SummedBatches:
     def _contradict(self, claims: Sequence[_Claim], rows: Frame, starts: Array) -> Array:
         """Return which claims contradict themselves or their batch, by what is known without its columns."""
         plan, count, runs = self._plan, rows.count, rows.runs
-        fits = hold_times(rows, plan) & ~rows.late & (rows.epoch == self._constants(claims, plan.window.epoch))
+        fits = hold_times(rows, plan)
         if plan.window.sequence is not None:
             numbers = np.bincount(runs.row, weights=runs.last - runs.first + 1, minlength=len(rows))
             fits &= (numbers >= 1) & (numbers <= count)
@@ -221,20 +272,21 @@ class SummedBatches:
 
     def _note(self, run: PartitionBatch, claim: _Claim, difference: str, wrong: dict[str, None]) -> None:
         """Note what differs between the claim and the columns; empty text: nothing does."""
+        text = ""
         if difference:
             where = f"{run.topic}, partition {run.partition}: offset {run.record(claim.at).offset}"
             text = excerpt(f"{where}, frame of {claim.producer}: {difference}")
-            self._known[claim.producer] = text
             self._unsaid.add(text)
             wrong[text] = None
             _log.warning("frame wrong %s", text)
-        elif self._known.setdefault(claim.producer, "") == "" and len(self._known) > _MOST_PRODUCERS:
-            del self._known[next(iter(self._known))]
+        self._known[claim.producer] = text
+        if len(self._known) > _MOST_PRODUCERS:
+            self._unsaid.discard(self._known.pop(next(iter(self._known))))
 
 
 def _form(plan: Plan, named: Mapping[str, NumberField], kept: Mapping[str, Sequence[str]]) -> type[msgspec.Struct]:
     """Return the struct of a frame that has at least some statistics, all within the bounds of the ICD."""
-    error = plan.window.quantile_error
+    sketch_form = msgspec.defstruct("Sketch", [("first", Natural), ("counts", bytes)], gc=False)
     fields = []
     for number, (field, wanted) in enumerate(zip(plan.fields, kept.values(), strict=True)):
         kind, most = (int, LARGEST) if field.integer else (float, MOST)
@@ -244,13 +296,13 @@ def _form(plan: Plan, named: Mapping[str, NumberField], kept: Mapping[str, Seque
             **dict.fromkeys(("min", "max", "last"), value),
             "sum": Annotated[kind, Meta(ge=-most, le=most)],
             "m2": Annotated[float, Meta(ge=0, le=MOST * MOST)],
-            "sketch": dict[Annotated[int, Meta(ge=0, le=largest_bucket(error or 0.5))], Positive],
+            "sketch": sketch_form,
         }
         made = msgspec.defstruct(field.name, [(name, kinds[name]) for name in wanted], gc=False)
         fields.append((f"_{number}", made))
     names = {f"_{number}": name for number, name in enumerate(kept)}
     statistics = msgspec.defstruct("Fields", fields, rename=names, gc=False)
-    own = [(one.name, statistics if one.name == "fields" else one.type) for one in msgspec.structs.fields(Partial)]
+    own = [(one.name, statistics if one.name == "fields" else one.type) for one in msgspec.structs.fields(SummedWindow)]
     partials: Any = list[msgspec.defstruct("Partial", own, gc=False)]  # type: ignore[misc]
     frame: Any = [
         ("length", int),
@@ -290,7 +342,7 @@ def _difference(own: Frame | None, said: Frame) -> str:
     if own is None:
         return "expected no frame, as a row is invalid"
     said = merge([said])
-    for name in COLUMNS:
+    for name in (*_WHOLE, "runs"):
         expected, got = (_as_lists(getattr(one, name), len(one)) for one in (own, said))
         if expected != got:
             return _text(name, expected, got)
