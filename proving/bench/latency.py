@@ -234,8 +234,9 @@ def _held(testbed: Testbed, notes: list[str], *, quick: bool, summed: bool) -> i
         p99 = spread.p99 if spread else float("inf")
         kept = heard.sent.slipped == 0
         notes.append(
-            f"{form}{nodes} nodes, {nodes * NODE_RATE:,.0f}/s: p99 {p99:.2f} s, sender slipped by {heard.sent.slipped:.2f}"
-            f" s, totals {'exact' if exact else 'NOT exact'}; {in_words(heard.cores)}"
+            f"{form}{nodes} nodes, {nodes * NODE_RATE:,.0f}/s: p99 {p99:.2f} s,"
+            f" sender slipped by {heard.sent.slipped:.2f} s,"
+            f" totals {'exact' if exact else 'NOT exact'}; {in_words(heard.cores)}"
         )
         testbed.progress.step(f"  {notes[-1]}")
         if not (exact and kept):
