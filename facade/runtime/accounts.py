@@ -65,7 +65,7 @@ class RunningAccount:
         self.overlap = self.skipped = self.corrected = self.log_cuts = 0
         """Counts of positions that disagreed with the log; see `deviate`. Each log cut begins an epoch of totals."""
         self.wrong_frames: list[str] = []
-        """What was wrong with the frames of columnar batches, of an uncommitted account."""
+        """Texts about wrong frames of columnar batches, in an account that is not committed yet."""
         self.redriven = 0
         """Dead letters that were put back, so that they are consumed again."""
         self.deviations: dict[str, str] = {}

@@ -73,8 +73,11 @@ def test_producers_that_lie_are_named_and_change_no_total(deploy: Deploy, tmp_pa
     until(lambda: text().count("frame of node-") == 2, "both are named")
     assert "frame of node-1-" in text()
     assert f"fields.lost.sum: expected {LOST * ROWS} by the columns, got {LOST * ROWS + 1}" in text()
-    raised = [json.loads(one.value()) for one in deployment.messages("alerts")]
-    assert "frameWrong" in {one["condition"] for one in raised}
+
+    def raised() -> set[str]:
+        return {json.loads(one.value())["condition"] for one in deployment.messages("alerts")}
+
+    until(lambda: "frameWrong" in raised(), "the alarm is raised")
     assert deployment.read(BUS, "ingestHeapsUsed", "ingestHeapsBalance") == {
         "ingestHeapsUsed": 3 * sent,
         "ingestHeapsBalance": 0,

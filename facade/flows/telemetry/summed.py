@@ -11,7 +11,7 @@ does not know the header reads them, as archive and exports do.
 * **The worker recomputes** frames from the columns: the first one of each producer, a drawn share, and each that
   contradicts itself or its batch. If one differs, the worker reads the columns of all batches of that producer from
   then on, until it ends, and the account names the producer (`frameWrong` in ``conditions.toml``). So a producer that
-  is always wrong changes no total. One that is rarely wrong may, until it is found.
+  is always wrong changes no total. A producer that is rarely wrong may change totals until its error is found.
 """
 
 import logging
@@ -168,7 +168,7 @@ class SummedBatches:
         self._decode: Any = BatchDecoder(_form(plan, reader.named, self._sums.form)).decode_one
         self._dice = np.random.default_rng(0)
         self._known: dict[str, str] = {}
-        """What was wrong with a frame, by producer, the one known longest first; empty text: none was."""
+        """Text about a wrong frame of each producer; empty: there was none. The producer known longest is first."""
         self._unsaid: set[str] = set()
 
     def fold(self, run: PartitionBatch, batches: Mapping[int, object]) -> Folded:
@@ -256,7 +256,7 @@ class SummedBatches:
         return found & known
 
     def _contradict(self, claims: Sequence[_Claim], rows: Frame, starts: Array) -> Array:
-        """Return which claims contradict themselves or their batch, by what is known without its columns."""
+        """Return a mask of the claims that contradict themselves or the header of their batch."""
         plan, count, runs = self._plan, rows.count, rows.runs
         fits = hold_times(rows, plan)
         if plan.window.sequence is not None:
@@ -369,7 +369,7 @@ def _as_lists(column: Array | Runs | Counts, rows: int) -> list[Any]:
 
 
 def _text(name: str, expected: list[Any], got: list[Any]) -> str:
-    """Return what a row has by its columns, and what its producer said, for the first row that differs."""
+    """Return the expected and the claimed value of the first row that differs."""
     pairs: Any = [*zip(expected, got, strict=False), (expected, got)]
     mine, theirs = next(pair for pair in pairs if pair[0] != pair[1])
     if isinstance(mine, dict):  # of a sketch only the buckets that differ
