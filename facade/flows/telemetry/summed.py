@@ -16,7 +16,8 @@ does not know the header reads them, as archive and exports do.
 
 import logging
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -121,11 +122,11 @@ def _packed(counts: Counts) -> list[PackedSketch]:
     return found
 
 
-def _unpacked(sketches: Sequence[Any]) -> Counts:
-    sizes = np.array([len(one.counts) // _COUNTS.itemsize for one in sketches])
-    count = np.frombuffer(b"".join([one.counts for one in sketches]), _COUNTS)
+def _unpacked(firsts: Sequence[int], counts: Sequence[bytes]) -> Counts:
+    sizes = np.array([len(one) // _COUNTS.itemsize for one in counts])
+    count = np.frombuffer(b"".join(counts), _COUNTS)
     row = np.repeat(np.arange(len(sizes)), sizes)
-    begins = np.array([one.first for one in sketches]) - np.cumsum(sizes) + sizes
+    begins = np.array(firsts) - np.cumsum(sizes) + sizes
     filled = np.flatnonzero(count)
     return Counts(row[filled], (np.arange(len(count)) + begins[row])[filled], count[filled].astype(np.int64))
 
@@ -145,7 +146,7 @@ class Folded(NamedTuple):
     """The batches of a run whose frames are used."""
 
     frame: Frame | None
-    """Their rows; None: there are no such batches."""
+    """Their rows, not merged; None: there are no such batches."""
     places: Collection[int]
     wrong: Sequence[str]
     """Texts about producers with wrong frames that are in no account yet."""
@@ -163,6 +164,7 @@ class SummedBatches:
     def __init__(self, plan: Plan, reader: BatchReader, groups: Groups, share: float) -> None:
         self._sums, self._plan, self._groups, self._share = BatchSums(plan, reader), plan, groups, share
         self._named = reader.named
+        self._numbers = attrgetter(*_WHOLE, *_paths(self._sums.form))
         self._sketched = [f"_{number}" for number, kept in enumerate(self._sums.form.values()) if "sketch" in kept]
         self._most_buckets = largest_bucket(plan.window.quantile_error or 0.5) + 1
         self._decode: Any = BatchDecoder(_form(plan, reader.named, self._sums.form)).decode_one
@@ -192,7 +194,7 @@ class SummedBatches:
         usable &= np.array([not self._known.get(claim.producer, "") for claim in claims])
         used = rows if usable.all() else rows.take(np.repeat(usable, np.diff(starts)))
         places = {claim.at for claim, is_usable in zip(claims, usable.tolist(), strict=True) if is_usable}
-        return Folded(merge([used]) if places else None, places, [*wrong])
+        return Folded(used if places else None, places, [*wrong])
 
     def said(self, texts: Collection[str]) -> None:
         """Note that an account with some texts is committed."""
@@ -223,15 +225,14 @@ class SummedBatches:
 
     def _rows(self, claims: Sequence[_Claim]) -> Frame:
         rule, partials = self._plan.window, [partial for claim in claims for partial in claim.partials]
-        runs = np.array([run for one in partials for run in one.runs], dtype=np.int64).reshape(-1, 2)
+        columns = iter(zip(*map(self._numbers, partials), strict=True))
+        whole = {name: np.array(next(columns), dtype=np.int64) for name in _WHOLE}
         fields = {}
-        for number, (name, kept) in enumerate(self._sums.form.items()):
-            found = [getattr(one.fields, f"_{number}") for one in partials]
-            columns: dict[str, Any] = {what: [getattr(one, what) for one in found] for what in kept}
-            for what, values in columns.items():
-                columns[what] = _unpacked(values) if what == "sketch" else np.array(values)
-            fields[name] = FieldArrays(**columns)
-        whole = {name: np.array([getattr(one, name) for one in partials], dtype=np.int64) for name in _WHOLE}
+        for name, kept in self._sums.form.items():
+            found = {what: np.array(next(columns)) for what in kept if what != "sketch"}
+            sketches = _unpacked(next(columns), next(columns)) if "sketch" in kept else None
+            fields[name] = FieldArrays(**found, sketch=sketches)
+        runs = np.array([run for one in partials for run in one.runs], dtype=np.int64).reshape(-1, 2)
         groups = self._constants(claims, rule.group)
         return Frame(
             group=self._groups.codes({rule.group or "": groups}, len(groups)),
@@ -310,6 +311,14 @@ def _form(plan: Plan, named: Mapping[str, NumberField], kept: Mapping[str, Seque
         ("quantile_error", float, 0.0),
     ]
     return msgspec.defstruct("BatchFrame", frame, tag_field="schema", tag=BatchFrame.__struct_config__.tag)
+
+
+def _paths(kept: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Return the paths of the numbers of a partial in the form of `_form`; a sketch is the last one of its field."""
+    for number, names in enumerate(kept.values()):
+        yield from (f"fields._{number}.{name}" for name in names if name != "sketch")
+        if "sketch" in names:
+            yield from (f"fields._{number}.sketch.{name}" for name in ("first", "counts"))
 
 
 def _is_possible(one: FieldArrays, field: NumberField, count: Array, error: float | None) -> Array:
