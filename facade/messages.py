@@ -132,7 +132,7 @@ class PackedSketch(Message, frozen=True):
     """Part of ``batch-frame.schema.json``."""
 
     first: Natural
-    counts: Annotated[list[Annotated[int, Meta(ge=0, le=65536)]], Meta(min_length=1, max_length=65536)]
+    counts: Annotated[str, Meta(max_length=65536, pattern="^[A-Za-z0-9+/]+={0,2}(?![\\s\\S])")]
 
 
 class SummedField(Message, frozen=True):

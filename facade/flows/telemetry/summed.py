@@ -15,8 +15,8 @@ does not know the header reads them, as archive and exports do.
 """
 
 import logging
+from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -50,6 +50,8 @@ _ROUNDING: Final = 1e-9
 _MOST_PRODUCERS: Final = 10_000
 """Known producers; the next frame of one that was forgotten is recomputed as its first one."""
 _WHOLE: Final = ("window", "count", "time_min", "time_max")
+_COUNTS: Final = np.dtype("<u4")
+"""Counts of a packed sketch."""
 _OTHER_RULES: Final = "Object missing required field"
 """The decoder's words for a frame that lacks a statistic: its producer has an older ICD."""
 _encode = msgspec.json.Encoder().encode
@@ -114,19 +116,19 @@ def _partials(rows: Frame) -> list[SummedWindow]:
 def _packed(counts: Counts) -> list[PackedSketch]:
     found, starts = [], np.flatnonzero(np.diff(counts.row, prepend=-1))
     for bucket, count in zip(np.split(counts.bucket, starts[1:]), np.split(counts.count, starts[1:]), strict=True):
-        dense = np.zeros(bucket[-1] - bucket[0] + 1, dtype=np.int64)
+        dense = np.zeros(bucket[-1] - bucket[0] + 1, dtype=_COUNTS)
         dense[bucket - bucket[0]] = count
-        found.append(PackedSketch(int(bucket[0]), dense.tolist()))
+        found.append(PackedSketch(int(bucket[0]), b64encode(dense.tobytes()).decode()))
     return found
 
 
-def _unpacked(firsts: Sequence[int], counts: Sequence[list[int]]) -> Counts:
-    sizes = np.array([len(one) for one in counts])
+def _unpacked(firsts: Sequence[int], counts: Sequence[bytes]) -> Counts:
+    sizes = np.array([len(one) // _COUNTS.itemsize for one in counts])
+    count = np.frombuffer(b"".join(counts), _COUNTS)
     row = np.repeat(np.arange(len(sizes)), sizes)
-    count = np.fromiter(chain.from_iterable(counts), np.int64, len(row))
     begins = np.array(firsts) - np.cumsum(sizes) + sizes
     filled = np.flatnonzero(count)
-    return Counts(row[filled], (np.arange(len(count)) + begins[row])[filled], count[filled])
+    return Counts(row[filled], (np.arange(len(count)) + begins[row])[filled], count[filled].astype(np.int64))
 
 
 class _Claim(NamedTuple):
@@ -216,8 +218,8 @@ class SummedBatches:
         if frame.length != self._plan.length_us or frame.quantile_error != (rule.quantile_error or 0.0):
             return None
         sketches = (getattr(one.fields, name).sketch for one in frame.partials for name in self._sketched)
-        if any(one.first + len(one.counts) > self._most_buckets for one in sketches):
-            self._note(run, claim, f"sketch: expected buckets up to {self._most_buckets - 1}", wrong)
+        if any(len(one.counts) % 4 or one.first + len(one.counts) // 4 > self._most_buckets for one in sketches):
+            self._note(run, claim, "sketch: expected counts of four bytes, of buckets up to 1e200", wrong)
             return None
         return claim
 
@@ -285,7 +287,7 @@ class SummedBatches:
 
 def _form(plan: Plan, named: Mapping[str, NumberField], kept: Mapping[str, Sequence[str]]) -> type[msgspec.Struct]:
     """Return the struct of a frame that has at least some statistics, all within the bounds of the ICD."""
-    sketch_form = msgspec.defstruct("Sketch", [("first", Natural), ("counts", list[Natural])], gc=False)
+    sketch_form = msgspec.defstruct("Sketch", [("first", Natural), ("counts", bytes)], gc=False)
     fields = []
     for number, (field, wanted) in enumerate(zip(plan.fields, kept.values(), strict=True)):
         kind, most = (int, LARGEST) if field.integer else (float, MOST)
