@@ -128,6 +128,43 @@ class Alert(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert/1
     traceparent: Annotated[str, Meta(max_length=55)] = ""
 
 
+class PackedSketch(Message, frozen=True):
+    """Part of ``batch-frame.schema.json``."""
+
+    first: Natural
+    counts: Annotated[str, Meta(max_length=65536, pattern="^[A-Za-z0-9+/]+={0,2}(?![\\s\\S])")]
+
+
+class SummedField(Message, frozen=True):
+    """Part of ``batch-frame.schema.json``."""
+
+    sum: Maybe[int | float] = None
+    min: Maybe[int | float] = None
+    max: Maybe[int | float] = None
+    m2: Maybe[Annotated[float, Meta(ge=0)]] = None
+    last: Maybe[int | float] = None
+    sketch: Maybe[PackedSketch] = None
+
+
+class SummedWindow(Message, frozen=True):
+    """Part of ``batch-frame.schema.json``."""
+
+    window: Instant
+    count: Annotated[int, Meta(ge=1, le=65536)]
+    time_min: Instant
+    time_max: Instant
+    runs: list[tuple[Natural, Natural]]
+    fields: dict[str, SummedField]
+
+
+class BatchFrame(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch-frame/1"):
+    """Frame of a columnar batch; the wire form is ``batch-frame.schema.json``."""
+
+    length: Length
+    quantile_error: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    partials: Annotated[list[SummedWindow], Meta(min_length=1)]
+
+
 class Batch(Message, frozen=True, kw_only=True, tag_field="schema", tag="batch/1"):
     """Header of a columnar batch; the wire form is ``batch.schema.json``."""
 
@@ -610,6 +647,7 @@ class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag=
     partitions: Annotated[int, Meta(ge=0, le=10000)] = 0
     busy: Length = Duration(0)
     redriven: Natural = 0
+    wrong_frames: Annotated[list[Annotated[str, Meta(max_length=500)]], Meta(max_length=8)] = []
     last_error: Annotated[str, Meta(max_length=1000)] = ""
 
 

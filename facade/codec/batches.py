@@ -29,6 +29,8 @@ _LIMITS: Final = {
 HeaderPairs = tuple[tuple[str, bytes], ...]
 
 HEADER: Final = "batch"
+FRAME: Final = "frame"
+"""Header with the partial sums of a batch; see `facade.flows.telemetry.summed`."""
 CONTENT_TYPE: Final = "content-type"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 _FAR = 2**60
@@ -38,7 +40,7 @@ _encode = msgspec.json.Encoder().encode
 
 def without(headers: HeaderPairs) -> HeaderPairs:
     """Return the headers of one row of a batch, which is JSON."""
-    return tuple(header for header in headers if header[0] not in (CONTENT_TYPE, HEADER))
+    return tuple(header for header in headers if header[0] not in (CONTENT_TYPE, HEADER, FRAME))
 
 
 def is_batch(value: bytes | None) -> bool:
@@ -61,6 +63,8 @@ class ReadBatch:
 
     header: Batch
     content: RecordBatch
+    frame: bytes = b""
+    """The header `FRAME`, not decoded; empty: there is none, or it is of an earlier version of the message."""
 
     @property
     def rows(self) -> int:
@@ -105,7 +109,9 @@ class BatchReader:
         reader, change = self._earlier.get(header.message, (self, None))
         if why := reader.contradiction(header, content):
             return Refused(why, header.rows)
-        return ReadBatch(header, content) if change is None else _translated(header, content, change)
+        if change is not None:
+            return _translated(header, content, change)
+        return ReadBatch(header, content, next((raw for name, raw in headers if name == FRAME), b""))
 
     def contradiction(self, header: Batch, content: RecordBatch) -> RecordRejected | None:
         """Return the contradiction between header and content; None: there is none."""

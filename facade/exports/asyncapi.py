@@ -15,6 +15,7 @@ import yaml
 
 from facade.bus.kafka.topics import broker_settings
 from facade.bus.signatures import HEADER, signed_topics
+from facade.codec.batches import FRAME
 from facade.config import Settings
 from facade.errors import IcdError
 from facade.icd.model import Icd
@@ -32,8 +33,8 @@ JSON = "application/json"
 _BYTES = "application/octet-stream"
 EXAMPLE_KEY = "x-example-key"
 """Keyword of a message: the key of its example's record."""
-_BATCH = "batch"
-"""Header of a columnar batch, and the message of the JSON in it."""
+_BATCH, _FRAME = "batch", "batch-frame"
+"""Messages in the headers of a columnar batch; the first is also the name of its header."""
 _ORDER = ("name", "title", "summary", "description", "contentType", "x-file", "headers", "payload")
 """Order of the fields of a message."""
 _NOT_OF_SCHEMAS = ("$schema", "$id", "title", "examples", EXAMPLE_KEY)
@@ -110,9 +111,9 @@ def _bytes_message(given: Node) -> Node:
 
 
 def _batch_headers(name: str) -> Node:
-    """Describe the header of a record with many such messages as columns."""
+    """Describe the headers of a record with many such messages as columns."""
     what = "Only of a columnar batch, an Arrow stream with one row for each message; see docs/how-to/send-heaps.md."
-    properties = {_BATCH: _reference(_BATCH)}
+    properties = {_BATCH: _reference(_BATCH), FRAME: _reference(_FRAME)}
     return {"title": f"{code_name(name)}Headers", "type": "object", "description": what, "properties": properties}
 
 

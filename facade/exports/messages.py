@@ -52,7 +52,7 @@ class Message(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 class Mutable(Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """The same of those into which others are merged."""
 '''
-_LENGTHS = frozenset({"busy"})
+_LENGTHS = frozenset({"busy", "length"})
 """Fields in us that are no times of day or of data."""
 _TIMES = {"Instant": "Time", "Length": "Duration"}
 """Types of their defaults."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from facade.bus.rights import as_rows
+from facade.codec.batches import FRAME, HEADER
 from facade.exports import arguments
 from facade.exports.asyncapi import ends, message_names
 from facade.exports.markdown import code, escaped, link, row, tidy
@@ -173,7 +174,7 @@ def _headers(icd: Icd, topic: str) -> Iterator[tuple[str, str]]:
     if (header := icd.topics[topic].header) is not None:
         yield header.name, header.message
     if "arrow" in icd.topics[topic].encodings:
-        yield "batch", "batch"
+        yield from ((HEADER, "batch"), (FRAME, "batch-frame"))
 
 
 def _place_of(icd: Icd, name: str) -> str:

@@ -17,11 +17,13 @@ from facade.bus.kafka.bus import KafkaBatchLog
 from facade.bus.kafka.connection import Connection
 from facade.bus.port import Headers, Record
 from facade.clock import MINUTE, Clock, SystemClock, Time, wait_until
-from facade.codec.batches import ARROW, CONTENT_TYPE, HEADER
+from facade.codec.batches import ARROW, CONTENT_TYPE, FRAME, HEADER
 from facade.codec.decode import BatchDecoder
 from facade.codec.heap_batches import TYPES, heap_batch
 from facade.config import Settings, load_client_settings
 from facade.errors import BusError, ConfigError
+from facade.flows.telemetry.summed import sums_of
+from facade.icd.load import load
 from facade.messages import Batch
 from facade.producer.folder import DiskFolder, Folder
 from facade.producer.spool import MOST_BYTES, Spool, Stored
@@ -76,9 +78,9 @@ class BatchLog(Protocol):
         """Wait for the queue, at most `timeout` [s]."""
 
 
-def pack(header: bytes, value: bytes) -> bytes:
-    """Return a batch in the form of the spool."""
-    return msgspec.msgpack.encode((header, value))
+def pack(header: bytes, value: bytes, *frame: bytes) -> bytes:
+    """Return a batch, with its frame if it has one, in the form of the spool."""
+    return msgspec.msgpack.encode((header, value, *frame))
 
 
 class Forwarder:
@@ -166,8 +168,8 @@ class Forwarder:
             self.lost += stored.rows
             self._sent.add(stored.sequence)
             return
-        header, value = msgspec.msgpack.decode(content, type=tuple[bytes, bytes])
-        headers = ((CONTENT_TYPE, ARROW.encode()), (HEADER, header))
+        header, value, *frame = msgspec.msgpack.decode(content, type=list[bytes])
+        headers = ((CONTENT_TYPE, ARROW.encode()), (HEADER, header), *((FRAME, one) for one in frame))
         # The mark comes first: after a crash the successor must know the batches that may be on the bus.
         if not self._spool.mark(done=self._spool.done, posted=max(self._spool.posted, stored.sequence)):
             raise BusError(f"nothing is sent, as the spool's mark cannot be written: {self._spool.trouble}")
@@ -238,6 +240,9 @@ class HeapProducer:
         Age of the first notification with which a batch is sent [s].
     most_bytes
         Largest size of the spool [bytes]. Further notifications are dropped and counted; the next batch has the count.
+    summed
+        Whether batches get a header with their partial sums, which workers then use instead of the columns. The
+        interface that is installed says which sums, so it must be that of the workers.
     log, clock
         Replacements of the bus and the clock, for tests.
 
@@ -267,6 +272,7 @@ class HeapProducer:
         rows: int = 4096,
         period: float = 0.1,
         most_bytes: int = MOST_BYTES,
+        summed: bool = False,
         log: BatchLog | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -278,6 +284,7 @@ class HeapProducer:
             log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
+        self._sums = sums_of(load(), _TOPIC) if summed else None
         self._columns = {name: array("d" if "f" in kind else "q") for name, kind in TYPES.items()}
         self._constants: dict[str, int] = {}
         self._since = 0.0
@@ -422,7 +429,8 @@ class HeapProducer:
         dropped = self.standing.dropped
         more = {"producer": self._producer, "sequence": self._spool.next, "dropped": dropped - self._told}
         headers, value = heap_batch(columns, self._constants, **more)
-        content = pack(dict(headers)[HEADER], value)
+        known = dict(headers if self._sums is None else self._sums.with_frame(headers, value))
+        content = pack(known[HEADER], value, *(known[name] for name in (FRAME,) if name in known))
         if self._spool.add(content, rows, self._clock.now_us()):
             self._told = dropped
         else:

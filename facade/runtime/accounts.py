@@ -17,7 +17,10 @@ from facade.outcome import Outcome, Suppressed, Used
 OVERLAP = "overlap"
 """Reason of a record that is refused because its offsets are counted already."""
 
-Deviation = Literal["overlap", "skipped", "corrected", "log_cuts"]
+WRONG_FRAMES = 8
+"""Most producers with wrong frames that one entry names."""
+
+Deviation = Literal["overlap", "skipped", "corrected", "log_cuts", "wrong_frames"]
 _AND = " | "
 _LONGEST = 900
 """Longest text of a deviation [characters]."""
@@ -61,6 +64,8 @@ class RunningAccount:
         self.partitions = 0
         self.overlap = self.skipped = self.corrected = self.log_cuts = 0
         """Counts of positions that disagreed with the log; see `deviate`. Each log cut begins an epoch of totals."""
+        self.wrong_frames: list[str] = []
+        """Texts about wrong frames of columnar batches, in an account that is not committed yet."""
         self.redriven = 0
         """Dead letters that were put back, so that they are consumed again."""
         self.deviations: dict[str, str] = {}
@@ -126,10 +131,13 @@ class RunningAccount:
             for what, said in other.deviations.items():
                 for text in reversed(said.split(_AND)):
                     self._say(what, text)
-        elif other.corrected:
-            self._say("corrected", other.last_error)
-            if other.skipped:
-                self._say("skipped", other.last_error)
+        else:
+            for text in other.wrong_frames:
+                self._say("wrong_frames", text)
+            if other.corrected:
+                self._say("corrected", other.last_error)
+                if other.skipped:
+                    self._say("skipped", other.last_error)
         # The errors of an entry are as old as the entry.
         at_us = other.time if isinstance(other, AccountEntry) else other.last_error_at
         if other.last_error and at_us >= self.last_error_at:

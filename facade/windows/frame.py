@@ -34,6 +34,11 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 
+_DENSE_SLOTS = 1 << 18
+"""Most slots (cell, bucket) of sketches that are merged in a table, which is much faster than sorting."""
+_EXACT = 2**53
+"""Up to this sum, the table of numpy is exact: it has floats."""
+
 STATISTICS = ("sum", "min", "max", "m2", "last", "sketch")
 
 
@@ -297,13 +302,18 @@ def _counts(parts: Sequence[Counts], at: _At) -> Counts:
     cells, buckets = at.cells([one.row for one in parts]), _joined([one.bucket for one in parts])
     if not len(cells):
         return parts[0]
+    counts = _joined([one.count for one in parts])
+    low, width = int(buckets.min()), int(np.ptp(buckets)) + 1
+    if len(at.starts) * width <= max(_DENSE_SLOTS, len(counts)) and counts.max() <= _EXACT // len(counts):
+        table = np.bincount(cells * width + (buckets - low), weights=counts).astype(np.int64)
+        filled = np.flatnonzero(table)
+        return Counts(filled // width, filled % width + low, table[filled])
     order = np.lexsort((buckets, cells))
     cells, buckets = cells[order], buckets[order]
     new = np.ones(len(order), dtype=np.bool_)
     new[1:] = (cells[1:] != cells[:-1]) | (buckets[1:] != buckets[:-1])
     starts = np.flatnonzero(new)
-    counts = np.add.reduceat(_joined([one.count for one in parts])[order], starts)
-    return Counts(cells[starts], buckets[starts], counts)
+    return Counts(cells[starts], buckets[starts], np.add.reduceat(counts[order], starts))
 
 
 def _runs(parts: Sequence[Runs], at: _At) -> Runs:

@@ -116,9 +116,9 @@ def _arrays(columns: FieldColumns) -> FieldArrays:
 
 def _counts(sketches: Sequence[Mapping[int, int]]) -> Counts:
     row = np.repeat(np.arange(len(sketches)), [len(one) for one in sketches])
-    bucket = np.array([*chain.from_iterable(sketches)], dtype=np.int64)
-    count = np.array([*chain.from_iterable(one.values() for one in sketches)], dtype=np.int64)
-    if np.any((row[1:] == row[:-1]) & (bucket[1:] < bucket[:-1])):  # a writer of ours has them in order
+    bucket = np.fromiter(chain.from_iterable(sketches), np.int64, len(row))
+    count = np.fromiter(chain.from_iterable(one.values() for one in sketches), np.int64, len(row))
+    if np.any((row[1:] == row[:-1]) & (bucket[1:] < bucket[:-1])):
         order = np.lexsort((bucket, row))
         bucket, count = bucket[order], count[order]
     return Counts(row, bucket, count)

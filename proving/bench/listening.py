@@ -90,6 +90,7 @@ def listen(
     *,
     warm_up: float,
     columnar: bool = False,
+    summed: bool = False,
     senders: int = 1,
     last_events: float = _LAST_EVENTS,
 ) -> Listening:
@@ -102,7 +103,7 @@ def listen(
     keep = round(seconds + warm_up) * _EVENTS_EACH
     client = system.play(hear, attributes=attributes, keep=keep)
     system.await_ready(client, 120.0)
-    heaps = stream(system, rate, columnar=columnar, senders=senders)
+    heaps = stream(system, rate, columnar=columnar, summed=summed, senders=senders)
     progress.wait(warm_up, "warm-up")
     begin, cpu, slipped = clock.now(), cpu_of_all(system), heaps.report().slipped
     progress.wait(seconds, "listening")

@@ -5,6 +5,7 @@ import os
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,6 +22,8 @@ from facade.flows.tables.producer import TableProducer
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
+from facade.flows.telemetry.summed import sums_of
+from facade.icd.load import load
 from proving import gauges
 from proving.bench.raw import RawSender
 from proving.deployment import Deployment
@@ -109,8 +112,11 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes:
 class LoadStream:
     """`sdp-facade simulate ingest` at a steady rate, as processes of a deployment, each with a part of its nodes."""
 
-    def __init__(self, deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> None:
+    def __init__(
+        self, deployment: Deployment, rate: float, *, columnar: bool = False, summed: bool = False, senders: int = 1
+    ) -> None:
         self._deployment = deployment
+        form = ["--columnar"] * columnar + ["--summed"] * summed
         nodes = deployment.settings.nodes
         self._files: dict[str, Path] = {}
         for number in range(senders):
@@ -119,7 +125,7 @@ class LoadStream:
             file.unlink(missing_ok=True)
             first, end = nodes * number // senders, nodes * (number + 1) // senders
             part = ["--first-node", first, "--nodes", end - first, "--rate", rate * (end - first) / nodes]
-            deployment.launch(name, "simulate", "ingest", *part, "--report", file, *["--columnar"] * columnar)
+            deployment.launch(name, "simulate", "ingest", *part, "--report", file, *form)
 
     def report(self) -> HeapReport:
         """Return the account so far, at most a second old, of all processes together."""
@@ -146,8 +152,10 @@ class LoadStream:
         return all(file.exists() for file in self._files.values())
 
 
-def stream(deployment: Deployment, rate: float, *, columnar: bool = False, senders: int = 1) -> LoadStream:
-    made = LoadStream(deployment, rate, columnar=columnar, senders=senders)
+def stream(
+    deployment: Deployment, rate: float, *, columnar: bool = False, summed: bool = False, senders: int = 1
+) -> LoadStream:
+    made = LoadStream(deployment, rate, columnar=columnar, summed=summed, senders=senders)
     deployment.progress.demand(made.is_sending, 30.0, "the first records")
     return made
 
@@ -169,18 +177,26 @@ _MOST_BATCHES = 500
 
 
 def fill_batches(
-    deployment: Deployment, batches: int, *, nodes: int = NODES, partitions: int = 2, scan_id: int = 1
+    deployment: Deployment,
+    batches: int,
+    *,
+    nodes: int = NODES,
+    partitions: int = 2,
+    scan_id: int = 1,
+    summed: bool = False,
 ) -> Filled:
     deployment.progress.step(f"  filling the topic with {batches:,} batches of {nodes} nodes")
-    role = deployment.play(
-        fill_columnar, ends=True, records=batches, scan_id=scan_id, nodes=nodes, partitions=partitions
-    )
+    how: dict[str, Any] = {"scan_id": scan_id, "nodes": nodes, "partitions": partitions, "summed": summed}
+    role = deployment.play(fill_columnar, ends=True, records=batches, **how)
     filled = deployment.result(role, Filled, 1800.0)
     os.sync()
     return filled
 
 
-def fill_columnar(context: RoleContext, *, records: int, scan_id: int, nodes: int, partitions: int) -> Filled:
+def fill_columnar(
+    context: RoleContext, *, records: int, scan_id: int, nodes: int, partitions: int, summed: bool = False
+) -> Filled:
+    sums = sums_of(load(), TOPIC) if summed else None
     clock, dice = context.clock, np.random.default_rng(1)
     sender = RawSender(Connection(context.settings, clock=clock), "none")
     values = [_batch(dice) for _ in range(_TEMPLATES)]
@@ -194,6 +210,7 @@ def fill_columnar(context: RoleContext, *, records: int, scan_id: int, nodes: in
             "heap/1", ROWS, constants=constants, bases=bases, producer=f"bench-{scan_id}-{node}", sequence=turn
         )
         value = values[number % _TEMPLATES]
+        headers = headers if sums is None else sums.with_frame(headers, value)
         while number - sender.delivered[TOPIC] - sender.refused[TOPIC] > _MOST_BATCHES:
             sender.flush(0.005)
         sender.send(Record(topic=TOPIC, key=b"%d" % node, value=value, headers=headers, partition=node % partitions))

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from facade.bus.dead_letters import original
 from facade.bus.port import Record
 from facade.clock import ManualClock
+from facade.codec.batches import is_batch
 from facade.config import Settings
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.worker import telemetry_worker
+from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.icd.load import load
 from facade.messages import StreamAccount
 from tests.support.columnar import columnar
@@ -47,7 +48,7 @@ bad = st.one_of(
 )
 
 
-def work(records):
+def work(records, **limits):
     """Return what a worker makes of some records: counts, dead letters, partials."""
     clock = ManualClock(BASE_US / 1e6 + 1.0)
     broker = MemoryBroker(clock, PARTITIONS)
@@ -55,7 +56,7 @@ def work(records):
     for record in [Record(topic="ingest.heaps", key=b"0", value=None), *records]:
         broker.append(replace(record, partition=0))
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate", fault=lambda: None)
-    worker = telemetry_worker(log, ICD, Settings(nodes=4), slot="0", clock=clock)
+    worker = telemetry_worker(log, ICD, Settings(nodes=4), slot="0", clock=clock, limits=BatchLimits(**limits))
     for _ in range(5):
         worker.step()
         clock.sleep(0.1)
@@ -64,10 +65,13 @@ def work(records):
         entry = msgspec.json.decode(one.value, type=StreamAccount)
         counts.update({name: getattr(entry, name) for name in ("consumed", "used", "late", "dead_lettered")})
         counts.update(entry.reasons)
+        counts.update({"wrong frames": len(entry.wrong_frames)})
     letters = []
     for one in broker.read("dead-letters"):
         said = dict(one.headers)
-        letters.append((said["dl.reason"], said["dl.path"], json.dumps(json.loads(original(one).value))))
+        value = original(one).value
+        text = repr(value) if is_batch(value) else json.dumps(json.loads(value))
+        letters.append((said["dl.reason"], said["dl.path"], text))
     found = partials([one.value for one in broker.read("ingest.summary")], PLAN)
     return counts, sorted(letters), sorted((node, msgspec.json.encode(one)) for node, one in found)
 

@@ -1,13 +1,17 @@
 """Columnar batches for tests, written by the Arrow library."""
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from facade.bus.port import Record
-from facade.codec.batches import header_of
+from facade.codec.batches import FRAME, header_of
+from facade.flows.telemetry.summed import sums_of
+from facade.icd.load import load
 
 CONSTANTS = ("node", "scan_id", "channel_count")
 TYPES = {
@@ -57,3 +61,16 @@ def columnar(
     headers = header_of(**{**said, **header})
     key = str(first["node"]).encode()
     return Record(topic="ingest.heaps", key=key, value=stream(columns), headers=headers)
+
+
+SUMS = sums_of(load(), "ingest.heaps")
+
+
+def summed(batch: Record, lie: Callable[[dict[str, Any]], None] = lambda _: None) -> Record:
+    """Return a batch with its frame, about which its producer may lie."""
+    headers = dict(SUMS.with_frame(batch.headers, batch.value or b""))
+    if FRAME in headers:
+        frame = json.loads(headers[FRAME])
+        lie(frame)
+        headers[FRAME] = json.dumps(frame).encode()
+    return replace(batch, headers=tuple(headers.items()))

@@ -56,7 +56,7 @@ from facade.messages import (
 from facade.resources import resource
 from facade.windows.summaries import as_frames
 from tests.support.archives import HOUR, ICD, START, archive
-from tests.support.columnar import columnar
+from tests.support.columnar import columnar, summed
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.tables import cut
@@ -136,7 +136,7 @@ def test_notifications_are_events_with_their_fields_as_columns(tmp_path: Path) -
     log = MemoryLog({"ingest.heaps": 1})
     for value in heaps_at(0.0, 0.25, 0.5):
         put(log, "ingest.heaps", START, value)
-    many = columnar([heap(5, seq, time=START + 3 * SECOND + seq) for seq in range(4)])
+    many = summed(columnar([heap(5, seq, time=START + 3 * SECOND + seq) for seq in range(4)]))
     log.append(replace(many, partition=0, timestamp_us=START + 3 * SECOND))
     put(log, "ingest.heaps", START, None)
     put(log, "ingest.heaps", START, b"{}")

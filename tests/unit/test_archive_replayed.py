@@ -49,7 +49,7 @@ from proving.demo import archiving
 from proving.recorded_night import uncompared
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
-from tests.support.columnar import columnar
+from tests.support.columnar import columnar, summed
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
@@ -123,6 +123,7 @@ def night() -> Bus:
             bus.send((b"{}", b"\xff", None, *encoded(heap(99)))[tick // 41 % 4], node=node)
         if tick % 60 == 30:
             many = columnar([heap(node, 5000 + tick + row, at=at + row / 1000, latency=row / 7) for row in range(20)])
+            many = summed(many) if tick % 120 == 30 else many
             bus.send(many.value, node=node, headers=many.headers)
         if tick % 10 == 0:
             bus.send(buffer(node, BASE_US + round(at * 1e6)), topic=BUFFERS, node=node)

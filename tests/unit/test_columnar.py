@@ -63,7 +63,7 @@ def test_a_bad_row_is_a_dead_letter_of_its_own(broker):
         HEAPS[3] | {"latency": -1.0},
         HEAPS[4],
     ]
-    broker.append(replace(columnar(rows), headers=(*columnar(rows).headers, ("traceparent", b"t"))))
+    broker.append(replace(columnar(rows), headers=(*columnar(rows).headers, ("traceparent", b"t"), ("frame", b"{}"))))
     work(broker, worker(broker))
     found = totals(broker)
     assert (found["consumed"], found["used"], found["dead_lettered"], found["reason schema"]) == (5, 2, 3, 3)

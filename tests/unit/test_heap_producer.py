@@ -18,6 +18,7 @@ from facade.icd.load import load
 from facade.producer.folder import DiskFolder
 from facade.producer.heaps import HeapProducer
 from facade.producer.spool import Spool
+from tests.support.columnar import SUMS
 from tests.support.waiting import until
 
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
@@ -420,6 +421,32 @@ def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
     (batch,) = bench.log.batches()
     assert batch.content.columns["lost"].tolist() == [70_000] * 10
     assert batch.content.columns["received"].tolist() == [-1] * 10, "the worker refuses it, by row"
+
+
+def test_a_batch_keeps_its_frame_through_a_crash(bench: Bench) -> None:
+    """It is in the spool with the batch, beside batches without one."""
+    bench.log.away = True
+    bench.send()
+    bench.producer._sums = SUMS
+    bench.send()
+    bench.producer.step()
+    bench.start()
+    bench.log.back()
+    bench.run()
+    plain, summed = (record.headers for record in bench.log.records)
+    assert [name for name, _ in plain] == ["content-type", "batch"]
+    assert summed == SUMS.with_frame(summed[:2], bench.log.records[1].value)
+    assert summed[2][0] == "frame"
+
+
+def test_a_producer_sums_up_if_it_is_told_to(tmp_path: Path) -> None:
+    log = Log()
+    with HeapProducer(42, tmp_path, log=log, clock=ManualClock(), summed=True) as producer:
+        producer.add(
+            scan_id=7, channel_count=64, seq=0, time=1_795_276_800_000_000, channel_start=0, received=64, lost=0,
+            late=0, flagged_fraction=0.25, latency=0.5,
+        )  # fmt: skip
+    assert [name for name, _ in log.records[0].headers] == ["content-type", "batch", "frame"]
 
 
 def test_nothing_is_taken_after_the_end(bench: Bench) -> None:

@@ -12,6 +12,7 @@ from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.icd.load import load
+from tests.support.columnar import SUMS
 from tests.unit.test_simulate_heaps import FAULTS, NOW_US
 
 ICD = load()
@@ -67,6 +68,18 @@ def test_the_heaps_are_those_of_the_other_form(fault):
     assert columnar.account.expected() == plain.account.expected()
     assert columnar.account.nodes() == plain.account.nodes()
     assert columnar.given == plain.given == SIZE * ROUNDS
+
+
+def test_each_batch_may_have_its_sums():
+    """Of what is in it: also of heaps that are sent twice, late or ahead."""
+    scenario = Scenario(nodes=3, rate=1000.0, seed=5, faults=FAULTS["everything"])
+    plain, with_sums = ColumnarHeapStream(scenario), ColumnarHeapStream(scenario, SUMS)
+    keys, values, headers = plain.take(SIZE, NOW_US)
+    found = with_sums.take(SIZE, NOW_US)
+    assert (found.keys, found.values) == (keys, values)
+    both = zip(headers, values, strict=True)
+    assert found.headers == [SUMS.with_frame(one, value) if one else () for one, value in both]
+    assert [one[-1][0] for one in found.headers if one] == ["frame"] * 3
 
 
 def test_garbage_stands_between_batches_as_json():

@@ -38,8 +38,13 @@ _NEW_FOR = MINUTE
 """Time after the last dead letter of a stream in which its dead letters count as new."""
 _EACH, _MOST_LISTED = 4, 20
 """Number of further issues of one condition from which all share a line, and the most sources that it names."""
-_DEVIATIONS: Mapping[Deviation, str] = {"overlap": "streamOverlap", "skipped": "streamSkipped", "log_cuts": "logCut"}
-"""Condition of the alert about a position that disagreed with the log, for deviations without a remedy."""
+_DEVIATIONS: Mapping[Deviation, str] = {
+    "overlap": "streamOverlap",
+    "skipped": "streamSkipped",
+    "log_cuts": "logCut",
+    "wrong_frames": "frameWrong",
+}
+"""Condition of the alert about figures that disagreed, for deviations without a remedy."""
 _UNBALANCED, _LAGGING, _DEAD_LETTERS, _CORRECTED = (
     "streamUnbalanced",
     "streamLagging",

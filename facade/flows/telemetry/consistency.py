@@ -14,7 +14,7 @@ from facade.messages import RackSummary, Watermark
 from facade.numbers import LARGEST
 from facade.outcome import INCONSISTENT, RecordRejected
 from facade.sketch import largest_bucket
-from facade.windows.frame import Array, FieldArrays, Frame
+from facade.windows.frame import Array, FieldArrays, Frame, Runs
 from facade.windows.summaries import as_frames, frame_of, lengths
 
 MOST = 1e150
@@ -74,21 +74,15 @@ def _troubles(rows: Frame, plan: Plan, latest: Time) -> Iterator[tuple[str, str]
     has_records, in_time = rows.count > 0, ~rows.late
     if rows.fields and not has_records.all():
         yield "fields", "expected none where a row has no records"
-    window, ends = rows.window, rows.window + plan.length_us
-    fits = (window % plan.length_us == 0) & (window <= rows.time_min)
-    fits &= (rows.time_min <= rows.time_max) & (rows.time_max < ends)
-    for row in np.flatnonzero(in_time & has_records & ~fits).tolist():
+    for row in np.flatnonzero(in_time & has_records & ~hold_times(rows, plan)).tolist():
         yield (
             f"window[{row}]",
-            f"{window[row]} does not hold the data times {rows.time_min[row]} to {rows.time_max[row]}",
+            f"{rows.window[row]} does not hold the data times {rows.time_min[row]} to {rows.time_max[row]}",
         )
     for row in np.flatnonzero(rows.time_max > latest).tolist():
         yield f"time_max[{row}]", f"{rows.time_max[row]} is further ahead of the writing than any worker accepts"
-    runs = rows.runs
-    goes_back = (runs.first > runs.last) | (runs.first < 0) | (runs.last > LARGEST)
-    goes_back[1:] |= (runs.row[1:] == runs.row[:-1]) & (runs.first[1:] <= runs.last[:-1])
-    for at in np.flatnonzero(goes_back).tolist():
-        yield f"runs[{runs.row[at]}]", _RUNS
+    for at in np.flatnonzero(go_back(rows.runs)).tolist():
+        yield f"runs[{rows.runs.row[at]}]", _RUNS
     if not _are_all_bounded(rows.fields.values()):
         yield from ((f"fields.{name}", _BOUNDS) for name, one in rows.fields.items() if not are_bounded(one).all())
     for field in plan.fields:
@@ -101,6 +95,20 @@ def _troubles(rows: Frame, plan: Plan, latest: Time) -> Iterator[tuple[str, str]
             largest = largest_bucket(plan.window.quantile_error)
             if found.sketch.bucket.max(initial=0) > largest:
                 yield f"fields.{field.first_name}", f"sketch: expected bucket numbers up to {largest}"
+
+
+def hold_times(rows: Frame, plan: Plan) -> Array:
+    """Return for each row whether its window is one, and holds its data times."""
+    fits = (rows.window % plan.length_us == 0) & (rows.window <= rows.time_min)
+    fits &= (rows.time_min <= rows.time_max) & (rows.time_max < rows.window + plan.length_us)
+    return np.array(fits)
+
+
+def go_back(runs: Runs) -> Array:
+    """Return for each run whether it is none, or does not follow the one before it in its row."""
+    found = (runs.first > runs.last) | (runs.first < 0) | (runs.last > LARGEST)
+    found[1:] |= (runs.row[1:] == runs.row[:-1]) & (runs.first[1:] <= runs.last[:-1])
+    return np.array(found)
 
 
 def _are_all_bounded(fields: Iterable[FieldArrays]) -> bool:

@@ -33,12 +33,13 @@ from facade.flows.telemetry.reduce import (
     reduce,
     sift,
 )
+from facade.flows.telemetry.summed import SummedBatches
 from facade.icd.fields import earlier_versions
 from facade.icd.model import Icd
 from facade.messages import RackSummary, Watermark
 from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
-from facade.runtime.accounts import RunningAccount
+from facade.runtime.accounts import WRONG_FRAMES, RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 from facade.windows.frame import Frame, merge
 from facade.windows.summaries import as_partials
@@ -84,6 +85,8 @@ class BatchLimits:
     """Most dead letters in one transaction; a batch with more bad rows becomes a single dead letter."""
     retry: float = 0.5
     """Pause after a transaction that failed [s]."""
+    recomputed: float = 0.01
+    """Share of the batches with a frame that are summed up from their columns to compare the two."""
 
 
 _MOST_FRAMES = 64
@@ -102,12 +105,15 @@ class Summarised(NamedTuple):
 class _Stream:
     """State of the worker for one windowed topic."""
 
-    def __init__(self, plan: Plan, icd: Icd, settings: Settings) -> None:
+    def __init__(self, plan: Plan, icd: Icd, settings: Settings, recomputed: float = 1.0) -> None:
         self.plan = plan
         schema, earlier = icd.messages[plan.message], earlier_versions(icd, plan.message)
         self.decoder = ColumnDecoder(plan.message, schema, earlier)
         self.batches = Batches(plan, schema, earlier) if "arrow" in icd.topics[plan.topic].encodings else None
         self.groups = groups(plan, settings)
+        self.summed = None
+        if self.batches is not None:
+            self.summed = SummedBatches(plan, self.batches.reader, self.groups, recomputed)
         summary = icd.topics[plan.window.summary]
         self.summary_partitions = summary.partitions
         self._racks = Racks(settings.rack_size, summary.partitions)
@@ -185,7 +191,7 @@ def telemetry_worker(
 ) -> TransactionalWorker:
     """Return one slot of the group that aggregates all windowed topics."""
     limits = limits or BatchLimits()
-    streams = {topic: _Stream(plan, icd, settings) for topic, plan in plans(icd).items()}
+    streams = {topic: _Stream(plan, icd, settings, limits.recomputed) for topic, plan in plans(icd).items()}
     transaction = OpenTransaction(log, streams, name=slot, by=f"aggregate-{slot}", clock=clock)
     return TransactionalWorker(transaction, TelemetryFold(transaction, streams, limits, clock), retry=limits.retry)
 
@@ -206,6 +212,8 @@ class TelemetryFold:
         """Largest lag of a partition, relative to the limit; above 1 the worker is behind."""
         self._frames: dict[tuple[str, int], list[Frame]] = {}
         """Partial sums of the open transaction, by topic and partition."""
+        self._wrong: set[str] = set()
+        """Texts about wrong frames in the accounts of the transaction that is being committed."""
         self._most = self._limits.batch
         self._told: dict[tuple[str, int], float] = {}
         """Times of the last summaries of each topic and partition [monotonic s]."""
@@ -310,11 +318,16 @@ class TelemetryFold:
             for row, rejected in reduced.rejected:
                 self._transaction.settle(run.record(int(index[row])), rejected)
             self._count(run, account, reduced)
-        if stream.batches is not None:
+        if stream.batches is not None and stream.summed is not None and found:
             for at, batch in found.items():
                 if isinstance(batch, Refused):
                     self._transaction.settle(run.record(at), batch.why, {COUNT: batch.rows})
-            for joined in stream.batches.join(run, found):
+            folded = stream.summed.fold(run, found)
+            if folded.frame is not None:
+                rows = sum(found[at].rows for at in folded.places)
+                self._count(run, account, Reduced(folded.frame, rows, 0, []))
+            account.wrong_frames = [*dict.fromkeys((*account.wrong_frames, *folded.wrong))][:WRONG_FRAMES]
+            for joined in stream.batches.join(run, {at: one for at, one in found.items() if at not in folded.places}):
                 self._fold_batches(run, stream, account, joined)
         return list(found.values())
 
@@ -352,6 +365,7 @@ class TelemetryFold:
     def output(self, ranges: OffsetRanges) -> Iterator[Record]:
         """Return the summaries of all partitions, and the watermarks that have moved."""
         now, self._ending = self._clock.monotonic(), {}
+        self._wrong = {text for account in self._transaction.accounts.values() for text in account.wrong_frames}
         for (topic, partition), offsets in ranges.items():
             place, stream = (topic, partition), self.streams[topic]
             found = self._frames.get(place, ())
@@ -395,6 +409,9 @@ class TelemetryFold:
         self._frames, self._lag = {}, 0.0
         if not is_committed:
             return
+        for stream in self.streams.values():
+            if stream.summed is not None:
+                stream.summed.said(self._wrong)
         for place, time in self._writing.items():
             assert time > self._watermarks.get(place, NEVER), f"{place}: the watermark goes back to {time}"
         self._watermarks |= self._writing

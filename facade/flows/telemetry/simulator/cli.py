@@ -9,6 +9,7 @@ from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Loss, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.heaps import HeapNumbers, HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, heap_report, heap_shape
+from facade.flows.telemetry.summed import sums_of
 from facade.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
@@ -34,8 +35,8 @@ until Ctrl-C, 1,000 heaps/s of four nodes together
 [bold]sdp-facade simulate ingest --nodes 4 --rate 127200 --seconds 60 --report sent.json[/bold]
 the full load of four nodes for a minute; sent.json says what must be found at the other end
 
-[bold]sdp-facade simulate ingest --nodes 100 --rate 3180000 --columnar --seconds 60[/bold]
-the full load of a hundred nodes, as columnar batches
+[bold]sdp-facade simulate ingest --nodes 100 --rate 3180000 --columnar --summed --seconds 60[/bold]
+the full load of a hundred nodes, as columnar batches with their sums
 
 [bold]sdp-facade simulate ingest --count 100000 --garbage 0.001 --duplicates 0.001 --gaps 0.001 --disorder 0.001[/bold]
 a bad day, the same one for the same --seed
@@ -54,6 +55,9 @@ def ingest(
     columnar: Annotated[
         bool,
         sending("--columnar", help="Send ten columnar batches/s for each node, not a record for each heap."),
+    ] = False,
+    summed: Annotated[
+        bool, sending("--summed", help="Sum up each columnar batch, so that workers need not read its columns.")
     ] = False,
     seed: Seed = 1,
     seconds: Seconds = None,
@@ -116,20 +120,22 @@ def ingest(
     )
     if first_node + scenario.nodes > settings.nodes:
         ERR.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")
-    stream, stop = _stream(scenario, columnar=columnar), Stop(count=count, seconds=seconds)
+    stream, stop = _stream(scenario, columnar=columnar, summed=summed), Stop(count=count, seconds=seconds)
     as_report = partial(heap_report, stream)
     about: dict[str, Any] = {"client": "simulate-ingest", "file": report, "summary": _summary}
     send(stream, heap_shape(stream), as_report, settings, stop, **about)
 
 
-def _stream(scenario: Scenario, *, columnar: bool) -> HeapNumbers:
+def _stream(scenario: Scenario, *, columnar: bool, summed: bool) -> HeapNumbers:
+    if summed and not columnar:
+        raise ConfigError("--summed: expected it with --columnar, as records of single heaps have no sums")
     if not columnar:
         return HeapStream(scenario)
     try:
         from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
     except ModuleNotFoundError as error:
         raise ConfigError("--columnar needs pyarrow: pip install 'sdp-tango-facade[batches]'") from error
-    return ColumnarHeapStream(scenario)
+    return ColumnarHeapStream(scenario, sums_of(load(), HeapStream.topic) if summed else None)
 
 
 def _summary(report: HeapReport) -> str:

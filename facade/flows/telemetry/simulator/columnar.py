@@ -14,7 +14,9 @@ from facade.bus.port import Headers
 from facade.clock import Time, as_seconds
 from facade.codec.heap_batches import TYPES, heap_batch
 from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column
+from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
+from facade.flows.telemetry.summed import BatchSums
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""
@@ -35,6 +37,11 @@ class ColumnarHeapStream(HeapNumbers):
     """The same heaps as `facade.flows.telemetry.simulator.heaps.HeapStream`, in another form."""
 
     tick, most_at_once, most_waiting = 0.1, 2_000_000, 500
+
+    def __init__(self, scenario: Scenario, sums: BatchSums | None = None) -> None:
+        super().__init__(scenario)
+        self._sums = sums
+        """Adds the frames of the batches; None: they have none."""
 
     def take(self, count: int, now_us: Time) -> ColumnarBatch:
         """Return the records of the next heaps and count them; see `HeapNumbers.take`."""
@@ -61,7 +68,7 @@ class ColumnarHeapStream(HeapNumbers):
                 headers, value = heap_batch(batch, self._constants(index))
                 found.keys.append(b"%d" % self.numbers[index])
                 found.values.append(value)
-                found.headers.append(headers)
+                found.headers.append(headers if self._sums is None else self._sums.with_frame(headers, value))
 
     def _add_garbage(self, found: ColumnarBatch, columns: dict[str, Column]) -> None:
         for row in np.flatnonzero(columns["garbage"]).tolist():
