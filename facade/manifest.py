@@ -66,7 +66,7 @@ class WorkerEntry(NamedTuple):
     gone: str = "workerGone"
     """Alarm condition of the ICD while no such worker is alive."""
     finds_slot: bool = False
-    """Whether it takes a slot that no running worker has, if none is given; others would take slot 0 from its worker."""
+    """Whether it takes a slot that no running worker has, if none is given; others take slot 0 from its worker."""
 
     @property
     def start_another(self) -> str:
