@@ -515,7 +515,7 @@ class MasterView(DeviceView):
 
 
 def _in_words(finding: Finding) -> str:
-    about = "" if finding.about in (MASTER, finding.device) else f"{finding.about}: "
+    about = "" if finding.about == MASTER else f"{finding.about}: "
     return f"{about}{finding.text}{' -> ' * bool(finding.do)}{finding.do}"
 
 
