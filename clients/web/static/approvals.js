@@ -57,7 +57,7 @@ function row(one) {
   const own = one.operator && plain(one.operator) === plain(store.me.name);
   const [name, decision] = own ? ["Withdraw", "withdraw"] : ["Approve", "approve"];
   return html`<div class="tools"><span>${one.name} of ${one.device}, given by ${by}, waits for a second person until ${until}.
-    Now it is ${cell(one.device, "obsState" in kindOf(one.device).attributes ? "obsState" : "State")}.</span>
+    Now it is ${cell(one.device, kindOf(one.device)?.attributes.obsState ? "obsState" : "State")}.</span>
     ${one.argument ? html`<details><summary>Argument</summary><pre>${JSON.stringify(one.argument, null, 2)}</pre></details>` : nothing}
     ${store.me.role === "viewer" ? html`<small>Sign in as operator to decide.</small>`
       : html`<button aria-label="${name} ${one.name} of ${one.device}" @click=${() => decide(one, decision)}>${name}</button>`}</div>`;
