@@ -103,10 +103,12 @@ def _of_issue(issue: Issue, alarm: AlarmDict | None, conditions: Mapping[str, Co
     condition = conditions.get(name)
     do = issue.get("response") or (condition.response if condition else "")
     severity = issue.get("severity") or (alarm["severity"] if alarm else "")
+    about = f"{name} of {source}" if condition else device or "SdpMaster"
+    text = issue["text"].removeprefix(f"{about}: ")
     return Finding(
         level=issue["health"],
-        about=f"{name} of {source}" if condition else device or "SdpMaster",
-        text=issue["text"] if alarm is None else f"{alarm['severity']} {alarm['state']}: {issue['text']}",
+        about=about,
+        text=text if alarm is None else f"{alarm['severity']} {alarm['state']}: {text}",
         do=do or (f"Read the Status of {device}." if device else "Read the log of the device server control."),
         see=runbook(name) if condition else "",
         severity=severity,

@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from facade.findings import UNKNOWN, Finding
 from facade.judgement import Judgement
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device
+from tests.support.kafka_proxy import FETCH, KafkaProxy
 from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -130,12 +131,21 @@ class Operator:
         return found | ({"State": str(found["State"])} if "State" in found else {})
 
 
+@pytest.fixture
+def entered() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
 @pytest.mark.slow
-def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(deploy: Deploy, tmp_path: Path) -> None:
+def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
+    deploy: Deploy, entered: ExitStack, tmp_path: Path
+) -> None:
     without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble"
     deployment = deploy(nodes=NODES, rack_size=2, without=without)
     servers = {name: deployment.server(name, ready=False) for name in (*deployment.instances, "alerts")}
-    workers = [deployment.worker("0"), deployment.worker("1")]
+    network = entered.enter_context(KafkaProxy(deployment.bootstrap))
+    workers = [deployment.worker("0", KAFKA_BOOTSTRAP=network.bootstrap), deployment.worker("1")]
     sends = ("--rate", 100, "--nodes")
     deployment.launch("nodes", "simulate", "ingest", *sends, SKEWED)
     last = ("simulate", "ingest", *sends, 1, "--first-node", SKEWED)
@@ -148,6 +158,14 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(depl
     until(lambda: all(each_node(deployment, "sends")), "each node sends")
     Operator(deployment).until_well()
     operator = Operator(deployment)
+
+    with operator.having("slow worker"):
+        network.keep_answers(FETCH)
+        said = operator.until(lambda one: about_worker(one, "aggregate-0"), "the worker is behind")
+        (finding,) = about_worker(said, "aggregate-0")
+        assert finding.do.startswith("Wait if it catches up.")
+        operator.until(lambda _: any(each_node(deployment, "the node may be well")), "what its nodes do is not known")
+        network.release_answers()
 
     with operator.having("dead server"):
         servers["ingest-00"].kill()
@@ -246,6 +264,11 @@ def fill(disk: Path) -> None:
         (disk / "of-another-program").write_bytes(bytes(_DISK + 1))
 
 
+def about_worker(judged: Judgement, worker: str) -> list[Finding]:
+    """Return what is said of a worker that runs and is behind."""
+    return [one for one in judged.findings if worker in one.text and "it is behind or has stopped" in one.text]
+
+
 def each_node(deployment: Deployment, text: str) -> list[bool]:
     """Return for each node whether its Status has a text."""
     return [text in str(deployment.read_one(node_device(node), "Status")) for node in range(NODES)]
@@ -253,6 +276,7 @@ def each_node(deployment: Deployment, text: str) -> list[bool]:
 
 _CAUSES = {
     "none": set(),
+    "slow worker": set(),
     "dead server": {"serverGone@sdp-facade/ingest-00"},
     "stopped worker": {"workerSilent@sdp-facade/aggregate-1"},
     "no worker": {

@@ -186,13 +186,17 @@ def raise_overrun(environment: Mapping[str, str]) -> None:
 
 
 def observe(web: "APIRequestContext") -> None:
-    """Begin an observation, as a person does by the page, and leave it at its scan: processing blocks are open then."""
+    """Begin an observation, as a person does by the page, and leave it at its scan: processing blocks are open then.
+
+    A command that its state does not allow is refused.
+    """
     web.post("/api/sign-in", data={"token": _TOKEN})
     for number, step in enumerate(OBSERVATION[: _SCAN + 1], _FIRST_NUMBER):
         argument = "" if step.argument is None else json.dumps(step.argument(1, number, f"{datetime.now(UTC):%Y%m%d}"))
         id = web.post("/api/command", data={"device": _SUBARRAY, "command": step.command, "argument": argument}).json()
         while not any(one["id"] == id and one["finished_time"] for one in _commands(web)):
             time.sleep(_POLL)
+    web.post("/api/command", data={"device": _SUBARRAY, "command": "On", "argument": ""})
 
 
 def _commands(web: "APIRequestContext") -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 
-PRODUCE, LIST_OFFSETS, METADATA, FIND_COORDINATOR, END_TXN = 0, 2, 3, 10, 26
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR, END_TXN = 0, 1, 2, 3, 10, 26
 """Kafka's keys of requests."""
 _HOST = "127.0.0.1"
 

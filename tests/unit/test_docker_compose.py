@@ -84,6 +84,21 @@ def test_kafka_has_the_version_and_the_settings_of_docker_kafka() -> None:
             assert "${" in value or given == value, key
 
 
+def test_a_tango_database_that_has_lost_its_mariadb_is_ended_and_started_again() -> None:
+    """It answers a ping without MariaDB, and never connects again: only a question that needs MariaDB finds it."""
+    one = SERVICES["tango-databaseds"]
+    kind, check = one["healthcheck"]["test"]
+    question, _, remedy = check.partition(" || ")
+    assert kind == "CMD-SHELL"
+    assert question.split()[2:] == ["/usr/local/bin/tango_admin", "--check-device", "sys/database/2"]
+    assert int(question.split()[1]) < int(one["healthcheck"]["timeout"].removesuffix("s")), "it ends by itself"
+    assert "kill 1" in remedy
+    assert one["restart"] == "unless-stopped"
+    probe = re.search(r"command: \[timeout, \"6\", (.+)\]", (DOCKER / "README.md").read_text())
+    assert probe is not None
+    assert probe[1].split(", ") == question.split()[2:], "the page for Kubernetes has the same"
+
+
 def test_only_loopback_ports_are_published_each_once() -> None:
     ports = [port for one in SERVICES.values() for port in one.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in ports)

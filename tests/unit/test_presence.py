@@ -12,6 +12,7 @@ from facade.config import Settings
 from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
 from facade.icd.load import load
+from facade.manifest import manifests
 from facade.messages import DeviceComplaint
 from facade.reading import Quality, Reading
 from facade.runtime.heartbeats import (
@@ -22,6 +23,8 @@ from facade.runtime.heartbeats import (
     complaints_of,
     heartbeat_record,
 )
+from facade.runtime.worker_process import FREE
+from tests.support.command_line import walk
 from tests.support.overview import ICD, INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 
 BOTH = ("aggregate-0", "aggregate-1")
@@ -289,6 +292,23 @@ def test_a_lag_is_that_of_its_readers():
     shown._workers.streams["ingest.heaps"] = shown._readers.streams.pop("ingest.heaps")
     heaps, summary = shown.issues_as_dicts(as_time(NOW))
     assert heaps["text"].endswith("; workers read it")
-    assert heaps["response"].endswith("start one more worker: sdp-facade aggregate without --slot.")
+    assert heaps["response"].endswith("start one more worker: sdp-facade aggregate.")
     assert summary["text"].endswith("; read by the device server 0"), "the only reader of this account"
     assert summary["response"].endswith("more workers do not help.")
+
+
+@pytest.mark.parametrize("worker", [worker for one in manifests() for worker in one.workers], ids=lambda one: one.name)
+def test_one_more_worker_is_advised_with_a_slot_unless_it_finds_one(worker):
+    """Of the workers only `aggregate` looks for a free slot; the others would take slot 0 from the one that has it."""
+    command = dict(walk())[worker.start]
+    given = next(option.default for option in command.params if option.name == "slot")
+    assert worker.finds_slot == (given == FREE)
+    stream = sorted(worker.reads(["ingest.heaps"]))[0]
+    shown = overview(lagging={stream: 10**9})
+    shown._workers.streams[stream] = totals = shown._readers.streams.pop(stream)
+    later = as_time(NOW) + 100 * SECOND  # of some streams only the seconds have a limit
+    totals.backlogs["0"].note(later, 0, 10**9)
+    (do,) = (one["response"] for one in shown.issues_as_dicts(later) if one.get("condition") == "streamLagging")
+    start = f"sdp-facade {' '.join(worker.start)}"
+    free = "" if worker.finds_slot else " --slot N, with a number N that no running worker has"
+    assert do.endswith(f"start one more worker: {start}{free}.")

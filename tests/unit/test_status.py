@@ -133,6 +133,13 @@ def test_alarms_are_told_one_by_one_and_not_again_as_the_state_of_their_device()
     assert (found, len(findings)) == ("DEGRADED", 1)
 
 
+def test_a_device_is_named_once_in_its_line():
+    device = "mid-sdp/calibration/01"
+    said = health("DEGRADED", f"{device}: state is ALARM: no solution", device=device)
+    (found,) = judge(FINE._replace(**said), CONDITIONS).findings
+    assert (found.about, found.text) == (device, "state is ALARM: no solution")
+
+
 def test_a_server_that_sdp_master_misses_as_well_is_told_once():
     gone = {"condition": "serverGone", "source": "sdp-facade/ingest-00", "severity": "CRITICAL"}
     _, findings = judge(

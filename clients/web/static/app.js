@@ -71,7 +71,7 @@ function whole(page, what) {
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
         ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
-        <a href="explore/#/browse/sdp:root">Explore</a></nav>
+        <a href="explore/#/browse/sdp:root" target="_blank">Explore</a></nav>
     </header>
     ${isShared ? nothing : html`<p><small>This browser opens a connection for each tab: six tabs at once get no answers.</small></p>`}
     ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page

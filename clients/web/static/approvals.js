@@ -2,6 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
+import { cell } from "./parts.js";
 import { act, ask, kindOf, now, onNews, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 
@@ -55,7 +56,8 @@ function row(one) {
   const until = utc(untilOf(one));
   const own = one.operator && plain(one.operator) === plain(store.me.name);
   const [name, decision] = own ? ["Withdraw", "withdraw"] : ["Approve", "approve"];
-  return html`<div class="tools"><span>${one.name} of ${one.device}, given by ${by}, waits for a second person until ${until}.</span>
+  return html`<div class="tools"><span>${one.name} of ${one.device}, given by ${by}, waits for a second person until ${until}.
+    Now it is ${cell(one.device, kindOf(one.device)?.attributes.obsState ? "obsState" : "State")}.</span>
     ${one.argument ? html`<details><summary>Argument</summary><pre>${JSON.stringify(one.argument, null, 2)}</pre></details>` : nothing}
     ${store.me.role === "viewer" ? html`<small>Sign in as operator to decide.</small>`
       : html`<button aria-label="${name} ${one.name} of ${one.device}" @click=${() => decide(one, decision)}>${name}</button>`}</div>`;

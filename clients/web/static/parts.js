@@ -40,7 +40,7 @@ const TIMES_OF = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"]];
 const LARGE = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
 export function quantity(value, entry, name = "") {
   const { unit = "", format } = entry ?? {};
-  if (!unit && /fraction|fill/i.test(name)) return `${+(value * 100).toPrecision(2)} %`;
+  if (!unit && /fraction|fill|flagged/i.test(name)) return `${+(value * 100).toPrecision(2)} %`;
   if (unit === "s") {
     if (Math.abs(value) >= 120) return age(value);
     const [scale, letter] = value ? TIMES_OF.find(([least]) => Math.abs(value) >= least) ?? TIMES_OF.at(-1) : TIMES_OF[0];

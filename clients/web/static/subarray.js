@@ -65,7 +65,7 @@ export function subarrayPage(device) {
   const reasons = look(device, "healthInfo").value ?? [];
   return html`
     ${tile(`Subarray ${device.split("/").at(-1)}`, html`<p class="big">${cell(device, "obsState")}
-      <small>State ${cell(device, "State")}, health ${cell(device, "healthState")}</small></p>
+      <small>State ${cell(device, "State")} health ${cell(device, "healthState")}</small></p>
       ${diagram(device)}
       <div class="tools"><button class="abort" ?disabled=${!may} @click=${() => send("Abort", "")}>Abort</button>
         <small>${may ? ABORTS : "Sign in as operator to command."}</small></div>

@@ -24,16 +24,16 @@ EPILOG = (
     """
 Faults: KIND, KIND:COMMAND or KIND:COMMAND:PROBABILITY, the kinds being
 """
-    + "\n".join(f"\n[bold]{kind}[/bold]: {what}" for kind, what in KINDS.items())
+    + "\n".join(f"\n{kind}: {what}" for kind, what in KINDS.items())
     + """
 
 Examples:
 
-[bold]sdp-facade simulate controller --subarrays 2[/bold]
-until Ctrl-C, as a real SDP would, with its delays
+sdp-facade simulate controller --subarrays 2
+# until Ctrl-C, as a real SDP would, with its delays
 
-[bold]sdp-facade simulate controller --fault fail:Scan:0.1 --fault slow --speed 10[/bold]
-every tenth Scan fails; everything takes as long as it would
+sdp-facade simulate controller --fault fail:Scan:0.1 --fault slow --speed 10
+# every tenth Scan fails; everything takes as long as it would
 """
 )
 

@@ -99,12 +99,12 @@ class Overview:
         self._stale_after = bus_class.stale_after
         windowed = [name for name, topic in icd.topics.items() if topic.window is not None]
         self._starts = {
-            topic: f"sdp-facade {' '.join(worker.start)}"
+            topic: worker.start_another
             for one in manifests()
             for worker in one.workers
             for topic in worker.reads(windowed)
         }
-        """Command that starts a worker which reads a topic."""
+        """Command that starts one more worker which reads a topic."""
         self._workers, self._readers, self._flows = workers, readers, flows
         self._counts: dict[tuple[str, str], tuple[int, Time, int]] = {}
         """By kind and stream: last count, time of its last growth, and the count before that growth."""
@@ -260,7 +260,7 @@ class Overview:
                 yield HealthIssue(DEGRADED, text, (_CORRECTED, f"{ORIGIN}/{name}"))
 
     def _start(self, stream: str) -> str:
-        return f"{self._starts.get(stream, 'its command')} without --slot"
+        return self._starts.get(stream, "its command, with a slot that no running worker has")
 
     def _behind(self, name: str, stream: StreamTotals, now: Time) -> HealthIssue:
         """Return the issue of a stream whose readers are behind, with the remedy for their kind."""
@@ -520,7 +520,7 @@ class MasterView(DeviceView):
 
 
 def _in_words(finding: Finding) -> str:
-    about = "" if finding.about in (MASTER, finding.device) else f"{finding.about}: "
+    about = "" if finding.about == MASTER else f"{finding.about}: "
     return f"{about}{finding.text}{' -> ' * bool(finding.do)}{finding.do}"
 
 

@@ -43,11 +43,11 @@ _LAST = 30.0
 EPILOG = """
 Examples:
 
-[bold]sdp-facade simulate quality[/bold]
-until Ctrl-C, once per second, all metrics of subarray 01: 64 antennas, one of them bad, and interference
+sdp-facade simulate quality
+# until Ctrl-C, once per second, all metrics of subarray 01: 64 antennas, one of them bad, and interference
 
-[bold]sdp-facade simulate quality --encoding msgpack-numpy --megabytes-per-second 5 --rate 2[/bold]
-5 MB/s, as SKA's receive pipelines write arrays
+sdp-facade simulate quality --encoding msgpack-numpy --megabytes-per-second 5 --rate 2
+# 5 MB/s, as SKA's receive pipelines write arrays
 """
 
 

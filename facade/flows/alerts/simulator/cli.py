@@ -39,17 +39,17 @@ _night: Callable[..., Any] = partial(typer.Option, rich_help_panel="A night of L
 EPILOG = """
 Examples:
 
-[bold]sdp-facade simulate alerts --rate 2[/bold]
-until Ctrl-C, two alerts/s of ten sources: conditions of the ICD become active, worse, and clear
+sdp-facade simulate alerts --rate 2
+# until Ctrl-C, two alerts/s of ten sources: conditions of the ICD become active, worse, and clear
 
-[bold]sdp-facade simulate alerts --burst 10000 --every 10 --count 1000000 --report sent.json[/bold]
-a million in bursts; sent.json says, source by source and alarm by alarm, what must be found at the other end
+sdp-facade simulate alerts --burst 10000 --every 10 --count 1000000 --report sent.json
+# a million in bursts; sent.json says, source by source and alarm by alarm, what must be found at the other end
 
-[bold]sdp-facade simulate alerts --flood --chatter --unknown 0.1 --garbage 0.05[/bold]
-a bad day: new alarms all the time, one that comes and goes, conditions that nobody knows, and no alerts at all
+sdp-facade simulate alerts --flood --chatter --unknown 0.1 --garbage 0.05
+# a bad day: new alarms all the time, one that comes and goes, conditions that nobody knows, and no alerts at all
 
-[bold]sdp-facade simulate alerts --night --visits 3[/bold]
-10,000 packets of 136 KB at once, three times, 39 s apart; they need an intake worker: sdp-facade alerts intake
+sdp-facade simulate alerts --night --visits 3
+# 10,000 packets of 136 KB at once, three times, 39 s apart; they need an intake worker: sdp-facade alerts intake
 """
 
 

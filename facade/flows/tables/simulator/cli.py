@@ -164,11 +164,11 @@ class PointingSeries:
 EPILOG = """
 Examples:
 
-[bold]sdp-facade simulate calibration --every 10[/bold]
-until Ctrl-C, every 10 s a table of gains of 20 MB for subarray 01, which drift, and pointing offsets of all dishes
+sdp-facade simulate calibration --every 10
+# until Ctrl-C, every 10 s a table of gains of 20 MB for subarray 01, which drift, and pointing offsets of all dishes
 
-[bold]sdp-facade simulate calibration --kind bandpass --megabytes 100 --count 1[/bold]
-one bandpass table of 100 MB; both need a worker that assembles: sdp-facade tables assemble
+sdp-facade simulate calibration --kind bandpass --megabytes 100 --count 1
+# one bandpass table of 100 MB; both need a worker that assembles: sdp-facade tables assemble
 """
 
 

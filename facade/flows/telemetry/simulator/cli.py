@@ -29,20 +29,20 @@ from facade.simulate.sending import (
 EPILOG = """
 Examples:
 
-[bold]sdp-facade simulate ingest --nodes 4 --rate 1000[/bold]
-until Ctrl-C, 1,000 heaps/s of four nodes together
+sdp-facade simulate ingest --nodes 4 --rate 1000
+# until Ctrl-C, 1,000 heaps/s of four nodes together
 
-[bold]sdp-facade simulate ingest --nodes 4 --rate 127200 --seconds 60 --report sent.json[/bold]
-the full load of four nodes for a minute; sent.json says what must be found at the other end
+sdp-facade simulate ingest --nodes 4 --rate 127200 --seconds 60 --report sent.json
+# the full load of four nodes for a minute; sent.json says what must be found at the other end
 
-[bold]sdp-facade simulate ingest --nodes 100 --rate 3180000 --columnar --summed --seconds 60[/bold]
-the full load of a hundred nodes, as columnar batches with their sums
+sdp-facade simulate ingest --nodes 100 --rate 3180000 --columnar --summed --seconds 60
+# the full load of a hundred nodes, as columnar batches with their sums
 
-[bold]sdp-facade simulate ingest --count 100000 --garbage 0.001 --duplicates 0.001 --gaps 0.001 --disorder 0.001[/bold]
-a bad day, the same one for the same --seed
+sdp-facade simulate ingest --count 100000 --garbage 0.001 --duplicates 0.001 --gaps 0.001 --disorder 0.001
+# a bad day, the same one for the same --seed
 
-[bold]sdp-facade simulate ingest --silence 2:10:25 --skew 1:-30[/bold]
-node 2 says nothing from second 10 to 25; the clock of node 1 is 30 s behind, so all its records are late
+sdp-facade simulate ingest --silence 2:10:25 --skew 1:-30
+# node 2 says nothing from second 10 to 25; the clock of node 1 is 30 s behind, so all its records are late
 """
 
 

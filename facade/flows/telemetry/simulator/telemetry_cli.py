@@ -112,14 +112,14 @@ def _report(stream: RecordStream, rate: float, common: dict[str, Any]) -> Teleme
 EPILOG = """
 Examples:
 
-[bold]sdp-facade simulate telemetry ingest.buffers --rate 40[/bold]
-until Ctrl-C, ten reports/s of each of four nodes
+sdp-facade simulate telemetry ingest.buffers --rate 40
+# until Ctrl-C, ten reports/s of each of four nodes
 
-[bold]sdp-facade simulate telemetry flagging --count 100 --report sent.json[/bold]
-sent.json has the totals that must be found at the other end
+sdp-facade simulate telemetry flagging --count 100 --report sent.json
+# sent.json has the totals that must be found at the other end
 
-[bold]sdp-facade simulate telemetry storage --count 1 --range used=2e16:2.1e16 --range free=1e16:1.1e16[/bold]
-the report of one day, with plausible figures
+sdp-facade simulate telemetry storage --count 1 --range used=2e16:2.1e16 --range free=1e16:1.1e16
+# the report of one day, with plausible figures
 """
 
 
