@@ -21,12 +21,11 @@ from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 CODEC = PacketCodec(ICD)
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    return MemoryBroker(ManualClock(), PARTITIONS)
+    return MemoryBroker(ManualClock())
 
 
 def intake(broker, fault=lambda: None, **pace) -> Intake:

@@ -17,7 +17,8 @@ from facade.errors import CommandRefused, OutcomeUnknown
 from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
-from tests.support.alerting import ICD, Bench
+from tests.support.alerting import Bench
+from tests.support.commanding import ICD
 
 
 @pytest.fixture

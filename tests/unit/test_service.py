@@ -24,7 +24,6 @@ from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader, MemoryTransactionalLog
 
 ICD = load()
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 WITHOUT = "alerts,calibration,quality,mirror,logs,subarray,alerts-intake,tables-assemble,logs-aggregate"
 SETTINGS = Settings(nodes=2, without=WITHOUT)
 NODES = {"SdpIngestNode": ["mid-sdp/ingest/0000", "mid-sdp/ingest/0001"]}
@@ -44,7 +43,7 @@ class Deployment:
 
     def __init__(self) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self.broker = MemoryBroker(self.clock)
         log = MemoryTransactionalLog(self.broker, "ingest.heaps", group="aggregate")
         self.worker = TelemetryWorker(log, ICD, SETTINGS, slot="0", clock=self.clock)
         self.sign_of_life = SignOfLife("aggregate-0", "worker", self.broker.append, self.clock)

@@ -28,7 +28,6 @@ from tests.support.summaries import partials
 ICD = load()
 NOW = BASE_US / 1e6 + 1.0
 PLAN = plan(ICD, "ingest.heaps")
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 NODES = 4
 
 
@@ -39,7 +38,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def broker(clock: ManualClock) -> MemoryBroker:
-    return MemoryBroker(clock, PARTITIONS)
+    return MemoryBroker(clock)
 
 
 def worker(broker, fault=lambda: None, **limits) -> TelemetryWorker:

@@ -40,7 +40,6 @@ from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 HEAPS = "ingest.heaps"
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 NOW = BASE_US / 1e6 + 1.0
 
 
@@ -144,7 +143,7 @@ class Site:
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
-        self.broker = MemoryBroker(self.clock, dict(PARTITIONS))
+        self.broker = MemoryBroker(self.clock)
         self.accounts, self.read = WorkerAccounts(), 0
         self.sent = 0
         self.fault = lambda: None
