@@ -113,35 +113,6 @@ def test_a_bad_record_is_a_counted_result_and_hides_no_neighbour(broker, kind):
     assert headers["dl.by"] == b"aggregate-0"
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_transactions_that_fail_at_random_lose_and_double_nothing(broker, seed):
-    """Design rule 3: partials and offsets are one; an aborted transaction leaves no trace."""
-    dice = random.Random(seed)
-    failed = []
-
-    def fault():
-        if dice.random() < 0.4:
-            failed.append(1)
-            raise Aborted("played")
-
-    sent = defaultdict(int)
-    one = worker(broker, fault, retry=0.01)
-    for i in range(400):
-        node = dice.randrange(NODES)
-        send(broker, *encoded(heap(node=node, seq=sent[node])), node=node)
-        sent[node] += 1
-        if i % 10 == 0:
-            one.step()
-            broker.clock.sleep(0.05)
-        if dice.random() < 0.02:
-            one = worker(broker, fault, retry=0.01)  # as after kill -9: nothing in memory survives
-    work(broker, one, 20.0)
-    assert failed, "the fault never fired"
-    assert used_by_node(broker) == Counter(sent)
-    found = totals(broker)
-    assert found["consumed"] == found["used"] == 400
-
-
 @pytest.mark.parametrize(("why", "pause"), [(Aborted, 5.0), (Revoked, 0.0)])
 def test_it_pauses_after_a_failure_and_not_when_partitions_move(broker, why, pause):
     """A pause while partitions are dealt out would hold up all windows."""
