@@ -17,6 +17,7 @@ from proving.deployment import Broker
 from tests.support import run_end
 from tests.support.deployment import Deployment
 from tests.support.examples import PROFILE
+from tests.support.wheels import build
 
 # The same examples each time: a run tells about the change, not about its luck; see tests/support/examples.py.
 settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -87,6 +88,12 @@ def infra(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.Endpoints]
         yield local.up(local.LocalOptions(state_dir=state_dir))
     finally:
         local.down(state_dir, wipe=True)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return our own wheel; who uses it is in one group, so that it is built once."""
+    return build("wheel", Path(__file__).parents[1], tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

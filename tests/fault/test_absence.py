@@ -6,6 +6,7 @@ How soon the answers come is measured by `make bench`: reads, outage.
 import pytest
 import tango
 
+from facade.flows.telemetry.simulator.ingest import HeapReport
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, await_totals, node_device
 from tests.support.subarrays import standing_still
@@ -70,24 +71,22 @@ def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
     until(lambda: mode(deployment) == "ONLINE", "the mode is known")
     assert worker.text.count("Traceback") == 0
 
+    a_broker_that_hangs(deployment, report)
+
     broker.kill()
     until(lambda: deployment.read_one(BUS, "connected") is False, "the broker is missed")
     for process in (worker, *servers.values()):
         assert process.terminate() == 0, process.tail()
 
 
-@pytest.mark.slow
-def test_a_broker_that_hangs(deploy: Deploy) -> None:
+def a_broker_that_hangs(deployment: Deployment, before: HeapReport) -> None:
     """While the broker hangs (stopped, not dead) every read is answered, a change of adminMode is refused, window
     values become INVALID, and SdpBus finds out; then all goes on and is exact."""
-    deployment = deploy(nodes=2)
-    deployment.worker()
-    deployment.serve()
-    simulation = deployment.simulate("--rate", 500)
+    simulation = deployment.simulate("--rate", 500, name="while-it-hangs")
     until(lambda: deployment.quality(node_device(0), "heapRate") == "VALID", "values come")
     while_the_broker_hangs(deployment)
     report = simulation.stop()
-    sent = report.expected.used + report.expected.late
+    sent = sum(one.expected.used + one.expected.late for one in (before, report))
 
     def all_arrived() -> bool:
         totals = deployment.totals()

@@ -101,12 +101,14 @@ class KilledAtCommit:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
 
-@pytest.mark.parametrize("lost", [RESULT, POSITIONS])
-@pytest.mark.parametrize("is_commit", [False, True], ids=["aborted", "committed"])
+@pytest.mark.parametrize(("is_commit", "lost"), [(False, RESULT), (True, POSITIONS)], ids=["aborted", "committed"])
 def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
     deploy: Callable[..., Deployment], infra: local.Endpoints, is_commit: bool, lost: str
 ) -> None:
-    """The broker loses the end on the topic of results or positions, and the worker goes: each result is there once."""
+    """The broker loses the end on the topic of results or positions, and the worker goes: each result is there once.
+
+    All combinations are in tests/property/test_position_walks.py.
+    """
     deployment = deploy(nodes=1, prepare=False)
     deployment.create_topics()
     settings, cut = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix), deployment.topic(lost)

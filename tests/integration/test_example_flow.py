@@ -14,25 +14,19 @@ from confluent_kafka import Producer
 
 from tests.support.deployment import BUS, Deployment
 from tests.support.waiting import until, until_equal
+from tests.support.wheels import build
 
-pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("example")]
+pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.xdist_group("wheel")]
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "weather"
 MOST_LINES = 150
 WEATHER = "mid-sdp/weather/0"
 
 
-def wheel(source: Path, folder: Path) -> Path:
-    argv = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
-    subprocess.run(argv, cwd=source, capture_output=True, check=True)
-    (file,) = folder.iterdir()
-    return file
-
-
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with both wheels installed; the libraries are those of this environment."""
-    wheels = [wheel(ROOT, tmp_path_factory.mktemp("ours")), wheel(EXAMPLE, tmp_path_factory.mktemp("theirs"))]
+    wheels = [wheel, build("wheel", EXAMPLE, tmp_path_factory.mktemp("theirs"))]
     folder = tmp_path_factory.mktemp("site")
     argv = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(folder)]
     subprocess.run([*argv, *map(str, wheels)], capture_output=True, check=True)

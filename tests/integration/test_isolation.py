@@ -29,7 +29,7 @@ _LEFT_OPEN_MS = 600_000
 def summaries(heaps: int, now: float) -> list[Record]:
     """Return what a worker writes about some heaps of node 0."""
     clock = ManualClock(now)
-    broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+    broker = MemoryBroker(clock)
     settings = load_settings({"SDP_INGEST_NODES": "1"})
     worker = telemetry_worker(
         MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate"), ICD, settings, slot="0", clock=clock

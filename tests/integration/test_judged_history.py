@@ -9,9 +9,11 @@ import pytest
 from facade.errors import InfraError
 from proving.fault_runs.history import _SOURCE, HistoryOperation, judge
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("go") is None, reason="the judge is written in Go, and there is no Go here"
-)
+# In one group: the judge is built once.
+pytestmark = [
+    pytest.mark.xdist_group("judge"),
+    pytest.mark.skipif(shutil.which("go") is None, reason="the judge is written in Go, and there is no Go here"),
+]
 
 
 @pytest.fixture(scope="module")

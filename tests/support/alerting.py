@@ -6,18 +6,12 @@ from typing import Any
 
 from facade.bus.port import Record
 from facade.clock import ManualClock, SystemClock
-from facade.config import Settings
 from facade.flows.alerts.messages import Action, Alert, action_records, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.icd.load import load
-from facade.runtime import composition
-from facade.runtime.composition import Server as Service
-from tests.support.commanding import Sink
+from tests.support.commanding import SteppedServer
 from tests.support.heaps import BASE_US
-from tests.support.simulated_bus import MemoryBroker, MemoryBus
+from tests.support.simulated_bus import MemoryBroker
 
-ICD = load()
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 DEVICE = "mid-sdp/alerts/0"
 
 
@@ -33,7 +27,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self.broker = MemoryBroker(self.clock)
         self._sequences: Counter[str] = Counter()
 
     def server(self, cycles: int = 3) -> "Server":
@@ -81,23 +75,12 @@ class Bench:
         return found
 
 
-class Server:
+class Server(SteppedServer):
     """One device server with SdpAlerts, driven step by step."""
 
     def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.bus, self.sink = MemoryBus(bench.broker), Sink()
-        self.service: Service = composition.Server(
-            ICD,
-            Settings(),
-            {"SdpAlerts": [DEVICE]},
-            self.sink,
-            self.bus,
-            instance="SdpFacade-alerts",
-            clock=bench.clock,
-            versions={"versionId": "1"},
-        )
-        self.reader = self.service.event_loop._open()
+        super().__init__(bench, [DEVICE], "SdpAlerts", "SdpFacade-alerts")
+        self.open()
 
     @property
     def api(self) -> OperatorApi:
@@ -118,9 +101,6 @@ class Server:
                 self.reader = self.service.event_loop._open()
             self.service.event_loop.cycle(self.reader)
             self.bench.clock.sleep(seconds)
-
-    def shows(self, attribute: str) -> Any:
-        return self.sink.shown[DEVICE, attribute].value
 
     def events(self) -> list[dict[str, Any]]:
         """Return all events of single alerts and actions that were pushed."""

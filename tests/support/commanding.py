@@ -1,6 +1,7 @@
 """The command path in one process, on the simulation's brokers, under one clock that tests move."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from facade.bus.port import Headers
@@ -18,7 +19,6 @@ from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 SUBARRAY, OTHER = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 CONTROLLER = "controller"
 
@@ -51,7 +51,7 @@ class DeviceServers:
 
     def __init__(self, **servers: dict[str, list[str]]) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self.broker = MemoryBroker(self.clock)
         self._wanted = servers
         self.start()
 
@@ -76,32 +76,38 @@ class DeviceServers:
         return self.sink.shown[device, name].value
 
 
-class Server:
-    """One device server with subarrays, driven step by step."""
+class SteppedServer:
+    """One device server with devices of one class, driven step by step."""
+
+    def __init__(
+        self, bench: Any, devices: Sequence[str], device_class: str, instance: str, settings: Settings | None = None
+    ) -> None:
+        self.bench, self._device = bench, devices[0]
+        self.bus, self.sink = MemoryBus(bench.broker), Sink()
+        self.service: Service = composition.Server(
+            ICD, settings or Settings(), {device_class: list(devices)}, self.sink, self.bus, instance=instance,
+            clock=bench.clock, versions={"versionId": "1"},
+        )  # fmt: skip
+
+    def open(self) -> None:
+        self.reader = self.service.event_loop._open()
+
+    def shows(self, attribute: str, device: str = "") -> Any:
+        return self.sink.shown[device or self._device, attribute].value
+
+
+class Server(SteppedServer):
+    """A device server with subarrays."""
 
     def __init__(
         self,
         bench: "Bench",
-        devices=(SUBARRAY, OTHER),
+        devices: Sequence[str] = (SUBARRAY, OTHER),
         instance: str = "SdpFacade-subarray",
         device_class: str = "SdpSubarray",
         settings: Settings | None = None,
     ) -> None:
-        self.bench = bench
-        self.bus, self.sink = MemoryBus(bench.broker), Sink()
-        self.service: Service = composition.Server(
-            ICD,
-            settings or Settings(),
-            {device_class: list(devices)},
-            self.sink,
-            self.bus,
-            instance=instance,
-            clock=bench.clock,
-            versions={"versionId": "1"},
-        )
-
-    def open(self) -> None:
-        self.reader = self.service.event_loop._open()
+        super().__init__(bench, devices, device_class, instance, settings)
 
     @property
     def gateway(self):
@@ -124,9 +130,6 @@ class Server:
         text = None if argument is None else json.dumps(argument)
         return self.gateway.give(device, name, text, headers, **who)
 
-    def shows(self, attribute: str, device: str = SUBARRAY) -> Any:
-        return self.sink.shown[device, attribute].value
-
     def stop(self) -> None:
         for one in self.service.event_loop._periodic_tasks:
             one.end()
@@ -137,7 +140,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self.broker = MemoryBroker(self.clock)
 
     def server(self, *, ready: bool = True, start: bool = True, **options: Any) -> Server:
         server = Server(self, **options)

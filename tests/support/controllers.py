@@ -29,7 +29,6 @@ from facade.runtime.device_state import StateMessage, state_record
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryMember
 
 ICD = load()
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 FIRST, SECOND = "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 DEVICES = {FIRST: "SdpSubarray", SECOND: "SdpSubarray"}
 COMPONENT = "test-controller"
@@ -44,7 +43,7 @@ class Site:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.broker = MemoryBroker(self.clock, PARTITIONS)
+        self.broker = MemoryBroker(self.clock)
         self.begun: list[tuple[str, float]] = []
         """Id and time of each call of a handler."""
         self.effects: Counter[str] = Counter()

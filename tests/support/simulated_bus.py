@@ -91,14 +91,14 @@ class MemoryBroker:
     Parameters
     ----------
     partitions
-        Number of partitions by topic.
+        Number of partitions by topic; by default those of the shipped interface.
     """
 
-    def __init__(self, clock: Clock, partitions: Mapping[str, int]) -> None:
+    def __init__(self, clock: Clock, partitions: Mapping[str, int] | None = None) -> None:
         self.clock, self.scheduler = clock, Inline(clock)
         self.model = _Model(self.scheduler, {}, "", lambda *_: None)
         self.model.clock = clock
-        for name, count in partitions.items():
+        for name, count in (_shipped() if partitions is None else partitions).items():
             self.model.create(name, count, _limits().get(name, {}))
         self.groups = Groups(self.scheduler, self.model, lambda *_: None)
         self.members: dict[tuple[str, str], MemoryMember] = {}
@@ -209,6 +209,11 @@ class _Committed(MutableMapping[tuple[str, str, int], int]):
 
     def __len__(self) -> int:
         return sum(map(len, self._of.values()))
+
+
+@cache
+def _shipped() -> dict[str, int]:
+    return {name: topic.partitions for name, topic in load().topics.items()}
 
 
 @cache

@@ -25,7 +25,6 @@ from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalMember
 
 ICD = load()
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 
 
 def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **fields: Any) -> list[Record]:
@@ -73,7 +72,7 @@ class Desk:
     """The bus, the group's memory, and one worker after the other."""
 
     def __init__(self, tmp: Path | None = None, *, batch: int = 4, memory: int = 1000, **limits: Any) -> None:
-        self.broker = MemoryBroker(ManualClock(), PARTITIONS)
+        self.broker = MemoryBroker(ManualClock())
         self.bus = MemoryBus(self.broker)
         self.delivered: list[tuple[str, bytes]] = []
         """Kind and bytes of each table that a worker has looked into."""

@@ -79,7 +79,7 @@ class Site:
     def open(self) -> None:
         """Open the brokers."""
         self.clock: Clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.broker = MemoryBroker(self.clock)
 
     def log(self, group: str, *topics: str) -> KafkaTransactionalLog:
         return MemoryTransactionalLog(self.broker, *topics, group=group)

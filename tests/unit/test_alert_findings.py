@@ -7,7 +7,8 @@ import tango
 
 from devices.mapping import tango_attribute, tango_text, to_tango
 from facade.reading import Reading
-from tests.support.alerting import ICD, Bench
+from tests.support.alerting import Bench
+from tests.support.commanding import ICD
 
 
 @pytest.fixture

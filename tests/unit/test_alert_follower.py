@@ -42,22 +42,6 @@ def test_a_gap_holds_back_what_follows_until_it_is_filled():
     assert (follower.missing(), follower.by_event, follower.by_page, follower.overtaken) == (None, 2, 1, 1)
 
 
-def test_a_number_that_was_never_an_alert_is_no_gap():
-    follower = Follower(0)
-    assert numbers(follower.take(event(5, previous=0))) == [5]
-    assert numbers(follower.take(event(9, previous=5))) == [9]
-    assert follower.missing() is None
-
-
-def test_the_loss_of_the_last_event_shows_by_the_newest_number():
-    follower = Follower(4)
-    assert follower.missing() is None
-    follower.announce(5)
-    assert follower.missing() == 4
-    assert numbers(follower.add_page(4, page(5, 5))) == [5]
-    assert follower.missing() is None
-
-
 def test_there_is_room_for_so_many_behind_a_gap_and_the_others_are_asked_for():
     follower = Follower(0, most_held=3)
     for one in range(2, 12):

@@ -1,7 +1,6 @@
 """The intake worker on the simulation's brokers: the alert of each packet once on the log, whatever goes wrong."""
 
 import json
-import random
 from collections import Counter
 
 import jsonschema
@@ -9,7 +8,7 @@ import msgspec
 import pytest
 
 from facade.bus.dead_letters import original
-from facade.bus.port import TRANSACTION, Aborted, Record
+from facade.bus.port import TRANSACTION, Record
 from facade.clock import ManualClock
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent, intake_worker
@@ -21,12 +20,11 @@ from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 CODEC = PacketCodec(ICD)
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 
 
 @pytest.fixture
 def broker() -> MemoryBroker:
-    return MemoryBroker(ManualClock(), PARTITIONS)
+    return MemoryBroker(ManualClock())
 
 
 def intake(broker, fault=lambda: None, **pace) -> TransactionalWorker:
@@ -166,37 +164,6 @@ def test_what_was_small_only_while_compressed_does_not_come_again_for_ever(broke
     assert all(name.startswith("dl.") for name, _ in letter.headers if name != TRANSACTION)
     assert (original(letter).partition, original(letter).offset) == (0, 0)
     assert dict(letter.headers)["dl.detail"].endswith(b"left where it is")
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_transactions_that_fail_and_kills_at_random_lose_and_double_nothing(broker, seed):
-    dice = random.Random(seed)
-    failed = []
-
-    def fault():
-        if dice.random() < 0.4:
-            failed.append(1)
-            raise Aborted("played")
-
-    worker, sent, bad = intake(broker, fault, batch=4, retry=0.01), Counter(), 0
-    for _ in range(300):
-        partition = dice.randrange(10)
-        if dice.random() < 0.1:
-            send(broker, b"junk", partition=partition)
-            bad += 1
-        else:
-            sent[f"lsst/{partition}"] += 1
-            send(broker, packet(sent[f"lsst/{partition}"], f"lsst/{partition}"), partition=partition)
-        if dice.random() < 0.3:
-            worker.step()
-        if dice.random() < 0.05:
-            worker = intake(broker, fault, batch=4, retry=0.01)  # as after kill -9: nothing in memory survives
-    work(broker, worker, 300)
-    assert failed, "the fault never fired"
-    for source, count in sent.items():
-        assert [one.sequence for one in taken(broker) if one.source == source] == list(range(1, count + 1))
-    assert len(broker.read("dead-letters")) == bad
-    assert totals(broker) == +Counter(consumed=300, used=300 - bad, dead_lettered=bad, **{"not-avro": bad})
 
 
 def test_transactions_are_bounded_by_the_bytes_of_their_packets(broker):

@@ -14,8 +14,8 @@ from facade.errors import BusError
 from facade.reading import Quality, Reading
 from facade.runtime.composition import Server
 from facade.runtime.publisher import Publisher
-from tests.support.alerting import DEVICE, ICD, Bench
-from tests.support.commanding import Sink
+from tests.support.alerting import DEVICE, Bench
+from tests.support.commanding import ICD, Sink
 from tests.support.simulated_bus import MemoryBus
 
 

@@ -17,7 +17,8 @@ from facade.errors import CommandRefused, OutcomeUnknown
 from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
-from tests.support.alerting import ICD, Bench
+from tests.support.alerting import Bench
+from tests.support.commanding import ICD
 
 
 @pytest.fixture
@@ -101,17 +102,6 @@ def test_an_acknowledged_alarm_whose_value_explodes_comes_back_at_once(bench, se
     assert states == ["ACKED", "ACKED", "UNACK", "ACKED", "ACKED", "UNACK"]
 
 
-def test_a_latching_alarm_stays_until_it_is_reset(bench, server):
-    bench.alert("storageLow")
-    bench.alert("storageLow", state="CLEARED")
-    server.cycle()
-    assert server.state("storageLow") == "LTUNK"
-    server.acknowledge("storageLow")
-    assert server.state("storageLow") == "LTACK"
-    server.act("Reset", "RESET", "storageLow")
-    assert server.state("storageLow") == "NORM"
-
-
 def test_what_an_on_delay_holds_back_is_an_event_all_the_same(bench, server):
     bench.alert("qualityLow")
     server.cycle()
@@ -128,18 +118,6 @@ def test_what_an_on_delay_holds_back_is_an_event_all_the_same(bench, server):
     assert server.state("qualityLow") == "UNACK"
     server.cycle(seconds=1.5)
     assert server.state("qualityLow") == "RTNUN"
-
-
-def test_a_shelf_has_an_end_and_what_lies_on_it_goes_on(bench, server):
-    bench.alert()
-    server.cycle()
-    server.act("Shelve", "SHELVE", duration=60, comment="known")
-    assert (server.state(), server.shows("shelvedCount")) == ("SHLVD", 1)
-    server.cycle(seconds=30)
-    assert server.state() == "UNACK"
-    server.act("Shelve", "SHELVE", duration=60, comment="known")
-    server.act("Unshelve", "UNSHELVE")
-    assert server.state() == "UNACK"
 
 
 def test_out_of_service_covers_an_alarm_until_it_is_returned(bench, server):
@@ -177,39 +155,6 @@ def test_alarms_that_stand_are_counted_by_severity_in_what_reaches_sdpmaster(ben
     server.cycle()
     (said,) = server.service.sign_of_life._complaints()
     assert said.text == "state is ALARM: 3 alarms active (1 CRITICAL, 2 WARNING), 3 not acknowledged, 0 shelved."
-
-
-def test_two_sources_of_one_condition_have_alarms_of_their_own(bench, server):
-    bench.alert(source="a")
-    bench.alert(source="b")
-    server.cycle()
-    server.acknowledge(source="a")
-    assert (server.state(source="a"), server.state(source="b")) == ("ACKED", "UNACK")
-    assert server.shows("receiveOverrun") == "UNACK"
-
-
-@pytest.mark.parametrize(
-    ("change", "asks_again"),
-    [({"severity": "CRITICAL"}, True), ({"severity": "WARNING"}, False), ({"later": True}, True), ({}, False)],
-)
-def test_a_repeated_raise_asks_again_if_it_is_worse_or_began_anew(bench, server, change, asks_again):
-    first = bench.alert()
-    server.cycle()
-    server.acknowledge()
-    later = {"raised_at": bench.now_us} if change.pop("later", False) else {"raised_at": first.raised_at}
-    bench.alert(**{**later, **change})
-    server.cycle()
-    assert server.state() == ("UNACK" if asks_again else "ACKED")
-
-
-def test_a_raise_that_comes_after_its_clear_does_not_stay_for_ever(bench, server):
-    began = bench.now_us
-    bench.alert(state="CLEARED", raised_at=began, sequence=2)
-    server.cycle()
-    server = bench.server()  # and not after a restart in between either
-    bench.alert(raised_at=began, sequence=1)
-    server.cycle()
-    assert (server.state(), server.shows("alertsOutOfOrder"), len(server.events())) == ("NORM", 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -547,18 +492,6 @@ def test_too_many_refreshes_at_once_are_refused(server):
         server.api.refresh()
     server.cycle()
     server.api.refresh()
-
-
-def test_an_action_that_had_no_effect_is_no_entry_after_a_restart_either(bench, server):
-    bench.alert()
-    bench.action("UNSHELVE")  # is not shelved: refused
-    bench.action("SHELVE", until=bench.now_us + 60_000_000)
-    server.cycle(seconds=2.1)
-    again = bench.server()
-    pages = [json.loads(one.api.since(0))["entries"] for one in (server, again)]
-    assert [entry["sequence"] for entry in pages[0]] == [1, 3]
-    assert pages[0] == pages[1]
-    assert again.shows("actionsRefused") == 1
 
 
 def test_an_alarm_that_was_forgotten_does_not_come_back_from_the_log(bench, server):

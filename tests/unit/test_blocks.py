@@ -89,20 +89,6 @@ def test_a_failed_block_is_an_alarm_until_the_next_execution_block(bench: Bench)
     assert [state for state, _ in groupby(state for _, state in alerts())] == ["ACTIVE", "CLEARED"] * 2
 
 
-def test_own_alerts_of_each_start_are_numbered_from_its_time(bench: Bench) -> None:
-    """A killed device server whose alerts have not come to the states yet may have given smaller numbers already."""
-    bench.tell(1, "FAILED")
-    bench.cycle()
-    started = bench.clock.now_us()
-    bench.start()
-    bench.tell(2, "FAILED", subarray=2)
-    bench.cycle(12)
-    alerts = [json.loads(one.value or b"{}") for one in bench.broker.read("alerts")]
-    sequences = [one["sequence"] for one in alerts if one["source"] == "sdp-facade/subarray/02"]
-    assert sequences
-    assert min(sequences) > started
-
-
 GOOD = {
     **{"schema": "processing-block/1", "pb_id": "pb-a-1", "eb_id": EB, "subarray": 1, "kind": "batch"},
     **{"state": "RUNNING", "sequence": 1, "time": BASE_US},

@@ -7,15 +7,12 @@ from typing import Any
 import pytest
 
 from facade.bus.port import Record
-from facade.clock import ManualClock, utc_text
-from facade.config import Settings
+from facade.clock import utc_text
 from facade.flows.tables.flow import TablesFlow, describe
 from facade.icd.load import load
 from facade.reading import Quality
-from facade.runtime.composition import Server
-from tests.support.commanding import Sink
+from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
-from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/calibration/01", "mid-sdp/calibration/02"
@@ -39,27 +36,16 @@ SUMMARY = {
 }
 
 
-class Bench:
+class Bench(DeviceServers):
     def __init__(self) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
-        self.start()
-
-    def start(self) -> None:
-        """Start the device server, as after a kill."""
-        self.bus, self.sink = MemoryBus(self.broker), Sink()
-        devices = {"SdpCalibration": [FIRST, SECOND]}
-        versions = {"versionId": "1"}
-        self.service = Server(
-            ICD, Settings(), devices, self.sink, self.bus, instance="c", clock=self.clock, versions=versions
-        )
-        self.reader = self.service.event_loop._open()
-        self.cycle()
+        super().__init__(c={"SdpCalibration": [FIRST, SECOND]})
 
     def cycle(self, times: int = 3) -> None:
-        for _ in range(times):
-            self.service.event_loop.cycle(self.reader)
-            self.clock.sleep(0.5)
+        super().cycle(times)
+
+    def find(self, kind: type) -> Any:
+        ((server, _),) = self.servers
+        return server.find(kind)
 
     def tell(self, state: str = "COMPLETE", product: str = GAINS, key: str | None = None, **more: Any) -> None:
         """Say on the bus what became of a table."""
@@ -121,7 +107,7 @@ def test_the_newest_complete_solution_is_shown(bench):
 
 def test_what_is_said_of_a_table_does_not_name_those_before_it(bench):
     bench.tell(earlier={"t0": "0" * 16})
-    found = bench.service.find(TablesFlow).find("subarray/01/", "t1")
+    found = bench.find(TablesFlow).find("subarray/01/", "t1")
     assert found.earlier == {"t0": "0" * 16}
     assert "earlier" not in describe(found)
     assert describe(found, summary=True).keys() - describe(found).keys() == {"summary"}
@@ -217,5 +203,5 @@ def test_a_table_that_nobody_looked_into_is_listed_and_changes_no_figure(bench, 
     bench.tell()
     bench.tell(table="t9", summary=summary)
     assert bench.shown("solutionId").value == "sol-7"
-    assert [one.table for one in bench.service.find(TablesFlow).of("subarray/01/")] == ["t9"]
+    assert [one.table for one in bench.find(TablesFlow).of("subarray/01/")] == ["t9"]
     assert bench.broker.read("dead-letters") == []

@@ -110,16 +110,6 @@ def test_a_bad_record_is_a_result(
     assert detail in found.detail
 
 
-@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
-def test_absurd_nesting_is_a_result(decoder: BatchDecoder[Any], opening: bytes) -> None:
-    """Where the schema allows anything, and where the reader only looks for the version."""
-    deep = opening * 200_000
-    start = encoded()[:-1]
-    assert only(decoder, start + b', "free": {"a":' + deep).reason is Reason.TOO_DEEP
-    assert only(decoder, b'{"extra":' + deep).reason is Reason.TOO_DEEP
-    assert only(decoder, encoded(node=3).replace(b"3", deep, 1)).reason is Reason.TOO_DEEP
-
-
 def test_the_detail_is_short_and_printable(decoder: BatchDecoder[Any]) -> None:
     """A record of 16 MB does not come back as a header, nor a line break in a log."""
     found = only(decoder, encoded(**{"x" * 100_000: 1}))
@@ -131,31 +121,6 @@ def test_the_detail_is_short_and_printable(decoder: BatchDecoder[Any]) -> None:
     found = only(decoder, encoded(schema="\n" * 100_000))
     assert len(found.detail) <= 500
     assert found.detail.isprintable()
-
-
-BAD: list[bytes | None] = [None, b"", b"{", encoded(node="x"), encoded(schema="thing/2"), b"\xff"]
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        pytest.param({0}, id="first"),
-        pytest.param({19}, id="last"),
-        pytest.param({0, 19}, id="both ends"),
-        pytest.param({7, 8, 9}, id="adjacent"),
-        pytest.param({0, 1, 2, 18, 19}, id="adjacent at the ends"),
-        pytest.param(set(range(0, 20, 2)), id="every other"),
-        pytest.param(set(range(20)), id="everywhere"),
-        pytest.param(set(), id="nowhere"),
-    ],
-)
-@pytest.mark.parametrize("poison", BAD)
-def test_a_bad_record_hides_no_neighbour(decoder: BatchDecoder[Any], bad: set[int], poison: bytes | None) -> None:
-    """Wherever it stands: items and rejections are the whole batch, in order."""
-    values = [poison if index in bad else encoded(counts={"index": index + 1}) for index in range(20)]
-    decoded = decoder.decode(values)
-    assert list(decoded.unused) == sorted(bad)
-    assert [one.counts["index"] - 1 for one in decoded.items] == sorted(set(range(20)) - bad)
 
 
 def part(**schema: Any) -> dict[str, Any]:

@@ -143,24 +143,6 @@ def test_a_controller_goes_by_no_withdrawal_among_the_acknowledgements(site: Sit
     assert len(site.begun) == bool(withdrawer)
 
 
-def test_a_repeated_record_of_a_command_that_waits_or_runs_is_no_command(site: Site) -> None:
-    """It says nothing, and its commit does not carry the running one away."""
-    message = site.send("Restart")
-    site.say(obsState="FAULT")
-    life = Life(site)
-
-    def repeat(_: object) -> None:
-        site.repeat(message)
-        life.step()
-        partition = site.broker.read(COMMANDS)[0].partition
-        assert site.committed(partition) == 0
-
-    life.meanwhile = repeat
-    life.work()
-    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
-    assert life.loop.account.reasons == {"repeated": 1}
-
-
 @pytest.mark.parametrize(
     ("outcome", "answers"),
     [("TIMED_OUT", 0), ("UNDELIVERED", 0), ("COMPLETED", 1), ("REJECTED", 1)],
@@ -172,41 +154,6 @@ def test_what_has_an_outcome_is_not_begun(site: Site, outcome: str, answers: int
     live(site)
     assert not site.begun
     assert site.statuses(message) == [outcome] * (1 + answers)
-
-
-def test_an_outcome_that_comes_while_it_waits(site: Site) -> None:
-    """What the facade gave up while another command ran is not begun afterwards."""
-    site.send()
-    waiting = site.send()
-    life = Life(site)
-
-    def give_up() -> None:
-        life.step()
-        site.acknowledge(waiting, "TIMED_OUT")
-        life.step()
-
-    life.once(give_up)
-    life.work()
-    assert [id for id, _ in site.begun] != [waiting.id]
-    assert site.statuses(waiting) == ["TIMED_OUT"]
-
-
-@pytest.mark.parametrize("passed", [True, False], ids=["too late", "just in time"])
-def test_a_command_that_waits_beyond_its_time_is_refused(site: Site, passed: bool) -> None:
-    site.send("ReleaseAllResources")
-    waiting = site.send("ReleaseAllResources", within=5.0)
-    life = Life(site)
-    life.handle = lambda call: None
-
-    def take_long() -> None:
-        life.step()
-        site.clock.sleep(5.001 if passed else 5.0)
-
-    life.once(take_long)
-    life.work()
-    assert site.outcome(waiting) == ("REJECTED" if passed else "COMPLETED")
-    assert ("latest time to begin" in site.acks(waiting)[-1].text) is passed
-    assert len(site.begun) == (1 if passed else 2)
 
 
 def test_an_expired_command_is_refused_though_another_overtakes_it(site: Site) -> None:
@@ -236,41 +183,6 @@ def test_what_overtakes_off_is_refused_if_off_has_taken_effect_nevertheless(site
     assert [site.outcome(message) for message in (off, *aborts)] == ["COMPLETED", "REJECTED"]
     assert "not allowed when State is OFF" in site.acks(aborts[0])[-1].text
     assert site.reported("obsState")[-1] == "EMPTY"
-
-
-def test_time_that_passes_while_it_is_accepted_counts(site: Site) -> None:
-    """The bus has taken the ACCEPTED, but only after the command has expired: it is not begun."""
-    message = site.send(within=5.0)
-    site.when["before ACCEPTED"] = lambda: site.clock.sleep(6.0)
-    live(site)
-    assert site.statuses(message) == ["ACCEPTED", "REJECTED"]
-    assert not site.begun
-
-
-def test_an_outcome_that_comes_while_it_is_accepted(site: Site) -> None:
-    """The facade has given up at the last moment: it is not begun."""
-    message = site.send()
-    life = Life(site)
-
-    def give_up() -> None:
-        site.acknowledge(message, "TIMED_OUT")
-        life.step()
-
-    site.when["after ACCEPTED"] = give_up
-    life.work()
-    assert site.statuses(message) == ["ACCEPTED", "TIMED_OUT"]
-    assert not site.begun
-
-
-def test_an_outcome_is_sent_until_the_bus_has_it(site: Site) -> None:
-    """The broker is away for a minute when the command ends; nothing is executed again for that."""
-    message = site.send()
-    life = Life(site)
-    until = site.clock.now() + 60.0
-    life.bus.refuse = lambda record: b"COMPLETED" in record.value and site.clock.now() < until
-    life.work()
-    assert site.statuses(message) == ["ACCEPTED", "COMPLETED"]
-    assert len(site.begun) == 1
 
 
 @pytest.mark.parametrize(
@@ -380,19 +292,6 @@ def test_a_handler_that_fails_leaves_fault_and_no_state_on_the_way(site: Site, f
         assert json.loads(site.reported("errorMessages")[-1]) == [ack.text]
 
 
-def test_a_handler_that_fails_may_say_itself_how_its_device_is(site: Site) -> None:
-    site.send()
-
-    def handle(call: Call) -> None:
-        call.report(obsState="CONFIGURING")
-        call.report(obsState="IDLE")
-        raise ValueError("nothing was changed in the end")
-
-    Life(site, handle=handle).work()
-    assert site.reported("obsState")[-1] == "IDLE"
-    assert site.reported("errorMessages") == []
-
-
 @pytest.mark.parametrize("step", ["effect", "before FAILED"])
 def test_a_crash_on_the_way_leaves_fault(site: Site, step: str) -> None:
     message = site.send(repeatable=False)
@@ -440,14 +339,6 @@ def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site
     assert (names.count("scanID"), names.count("obsState")) == (1, 1)
 
 
-def test_what_came_before_a_value_that_is_wrong_is_reported(site: Site) -> None:
-    """The handler goes by it already, so the bus must know as well."""
-    message = site.send()
-    Life(site, handle=lambda call: call.report(scanID=7, scanType="a", obsState="REDY")).work()
-    assert site.outcome(message) == "FAILED"
-    assert (site.reported("scanID"), site.reported("scanType")) == (["7"], ["a"])
-
-
 @pytest.mark.parametrize("result", [object(), ["x" * 524_288]], ids=["no JSON", "longer than a record may be"])
 def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: object) -> None:
     message = site.send()
@@ -474,17 +365,6 @@ def test_a_command_in_the_wrong_state_is_refused(site: Site, states: dict[str, s
     live(site)
     assert site.outcome(message) == ("COMPLETED" if allowed else "REJECTED")
     assert allowed or "not allowed when" in site.acks(message)[-1].text
-
-
-def test_a_command_that_nobody_handles_is_refused(site: Site) -> None:
-    """With the names of those that are."""
-    controller = Controller(COMPONENT, "SdpSubarray")
-    controller.command("Configure")(lambda call: None)
-    known, unknown = site.send("Scan"), site.send("Dance")
-    Life(site, controller=controller).work()
-    for message in (known, unknown):
-        assert site.statuses(message) == ["REJECTED"]
-        assert "Configure" in site.acks(message)[0].text
 
 
 def test_the_icd_is_asked_when_a_controller_is_made() -> None:
@@ -543,20 +423,6 @@ def test_an_abort_ends_what_has_not_begun_in_the_state_that_tm_was_shown(site: S
     assert [site.outcome(message) for message in (assigned, *aborts)] == ["ABORTED", "COMPLETED"]
     assert assigned.id not in dict(site.begun)
     assert site.reported("obsState")[-1] == "ABORTED"
-
-
-def test_an_abort_does_not_cut_short_another(site: Site) -> None:
-    """Its device would stay in ABORTING, where the second one is refused, and so is nearly everything else."""
-    first, second = site.send("Abort"), []
-    life = Life(site)
-
-    def again() -> None:
-        second.append(site.send("Abort"))
-        life.step()
-
-    life.once(again)
-    life.work()
-    assert [site.outcome(message) for message in (first, *second)] == ["COMPLETED", "COMPLETED"]
 
 
 @pytest.mark.parametrize("why", ["expired", "ended before"])
@@ -665,53 +531,6 @@ def test_the_device_of_a_command_that_is_too_late_to_be_repeated_can_be_put_righ
     assert seen == [(FIRST, "Configure")]
     assert site.statuses(message)[:2] == ["ACCEPTED", "FAILED"]
     assert site.effects[message.id] == 0
-
-
-def test_the_hook_does_not_hear_of_what_ended_late(site: Site) -> None:
-    """A command that has timed out, and that its controller has ended all the same, leaves nothing to be put right."""
-    message = site.send()
-    life = Life(site, handle=lambda call: site.acknowledge(message, "TIMED_OUT")).work()
-    assert site.statuses(message) == ["ACCEPTED", "TIMED_OUT", "COMPLETED"]
-    life = Life(site)
-    seen = []
-    life.controller.interrupted(lambda device, command: seen.append(command))
-    life.work()
-    assert seen == []
-
-
-def test_a_planned_end_leaves_what_waits_to_the_next_start(site: Site) -> None:
-    running = site.send("ReleaseAllResources")
-    waiting = site.send("ReleaseAllResources")
-    life = Life(site)
-
-    def stop(_: object) -> None:
-        life.loop.stop()
-        life.loop.interrupt()
-
-    life.meanwhile = stop
-    life.start().step()
-    life.loop.execute_next(FIRST)
-    life.step()
-    life.loop.close()
-    assert (site.outcome(running), site.outcome(waiting)) == ("", "")
-    live(site)
-    assert (site.outcome(running), site.outcome(waiting)) == ("COMPLETED", "COMPLETED")
-    assert [site.effects[message.id] for message in (running, waiting)] == [1, 1]
-
-
-def test_a_planned_end_ends_what_must_not_be_repeated(site: Site) -> None:
-    message = site.send(repeatable=False)
-    life = Life(site)
-
-    def stop(_: object) -> None:
-        life.loop.stop()
-        life.loop.interrupt()
-
-    life.meanwhile = stop
-    life.start().step()
-    life.loop.execute_next(FIRST)
-    assert site.outcome(message) == "FAILED"
-    assert "stopped while it ran" in site.acks(message)[-1].text
 
 
 class TestGroup:

@@ -44,7 +44,10 @@ from tests.support.waiting import HANG, until
 ICD = load()
 NAMES = sorted(ICD.classes)
 SAMPLES = {"DevDouble": 1.5, "DevLong": 3, "DevLong64": 2**40, "DevULong64": 3, "DevString": "text", "DevBoolean": True}
+
+
 QUALITIES = {Quality.VALID: "ATTR_VALID", Quality.WARNING: "ATTR_WARNING", Quality.ALARM: "ATTR_ALARM"}
+
 
 pytestmark = pytest.mark.forked  # one Tango server per process
 
@@ -237,24 +240,6 @@ def test_a_device_that_is_restarted_shows_its_columns_at_once():
         column.put(2.5)
         assert proxy.read_attribute("heapRate").value == 2.5
         assert sink.show_column(column) == [False], "of the device that is there now"
-
-
-def test_a_change_of_quality_or_of_the_state_is_an_alarm_event_and_nothing_else(monkeypatch):
-    with context("SdpIngestNode") as proxy:
-        target, made = device(proxy), []
-        monkeypatch.setattr(target, "push_alarm_event", lambda name, *event: made.append((name, *event[2:])))
-        for name in ("heapRate", "State", "Status"):
-            proxy.subscribe_event(name, tango.EventType.CHANGE_EVENT, lambda event: None)
-        valid, warning = Quality.VALID, Quality.WARNING
-        for value, quality in enumerate((Quality.INVALID, valid, valid, warning, Quality.ALARM, valid, valid)):
-            target.push("heapRate", Reading(float(value), 1_000_000, quality))
-        for state in ("UNKNOWN", "ON", "ON", "ALARM"):
-            target.show("State", Reading(state, 1_000_000))
-            target.push("State", Reading(state, 1_000_000))
-            target.push("Status", Reading(state, 1_000_000))
-        qualities = [entry[1].name for entry in made if entry[0] == "heapRate"]
-        assert qualities == ["ATTR_VALID", "ATTR_WARNING", "ATTR_ALARM", "ATTR_VALID"]
-        assert [entry for entry in made if entry[0] != "heapRate"] == [("State",)] * 2
 
 
 def test_the_quality_is_the_one_of_the_reading_and_an_init_command_forgets_nothing():

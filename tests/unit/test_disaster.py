@@ -21,7 +21,8 @@ from facade.flows.alerts.suppression import Suppression
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.severities import ALARM, CRITICAL, WARNING
-from tests.support.alerting import ICD, Bench
+from tests.support.alerting import Bench
+from tests.support.commanding import ICD
 from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 from tests.support.simulated_bus import MemoryBus
 

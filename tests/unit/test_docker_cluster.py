@@ -34,6 +34,8 @@ SIMULATORS = {
 MADE = ("infra", "secrets", "--broker", "kafka:9092", "--broker", "kafka-2:9092", "--broker", "kafka-3:9092")
 
 Service = dict[str, Any]
+# In one group: the secrets are made once, and Compose is asked once.
+pytestmark = pytest.mark.xdist_group("compose")
 
 
 def compose(*arguments: str, secrets: Path) -> str:

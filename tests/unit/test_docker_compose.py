@@ -1,9 +1,6 @@
 """docker/compose.yaml: versions, commands, variables, health, limits, and each instance of the deployment once."""
 
-import os
 import re
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from typing import Any
@@ -18,7 +15,6 @@ from facade.manifest import manifests
 from tests.support.docker import (
     DOCKER,
     ICD,
-    SEARCHED,
     SERVER,
     defaults,
     parse,
@@ -120,13 +116,3 @@ def test_prometheus_scrapes_what_serves_metrics() -> None:
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]
     serving = {name for name, one in FACADE.items() if any(one["command"][: len(words)] == words for words in SERVING)}
     assert sorted(targets) == sorted([*(f"{name}:9100" for name in serving | set(SERVERS)), "kafka-exporter:9308"])
-
-
-def test_docker_compose_itself_takes_it() -> None:
-    program = shutil.which("docker-compose", path=SEARCHED)
-    assert program is not None, "docker-compose is part of the extra `test`: scripts/bootstrap"
-    argv = [program, "--file", DOCKER / "compose.yaml", "--profile", "*", "config", "--quiet"]
-    environment = {**os.environ, "SKA_IMAGES": "images.example.org"}
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr

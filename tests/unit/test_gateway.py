@@ -114,22 +114,6 @@ def test_each_command_is_taken_in_the_states_of_the_table_and_in_no_other(bench,
     assert server.gateway.show(SUBARRAY)[1] == obs_state
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("nonsense", "JSON"),
-        ("{}", "scan_type"),
-        ('{"interface": "https://schema.skao.int/ska-sdp-configure/9.9", "scan_type": "a"}', "9.9"),
-    ],
-)
-def test_a_wrong_argument_is_refused_with_what_is_wrong_and_changes_nothing(bench, server, text, words):
-    with pytest.raises(CommandRefused, match=words) as refused:
-        server.gateway.give(SUBARRAY, "Configure", text)
-    assert (refused.value.reason, refused.value.origin) == ("API_CommandFailed", "SdpSubarray.Configure")
-    assert bench.commands() == []
-    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
-
-
 def block(eb_id):
     beam = {"beam_id": "vis0", "function": "visibilities"}
     scan_type = {"scan_type_id": "science", "beams": {"vis0": {}}}
@@ -179,20 +163,6 @@ def test_a_repeated_transaction_id_gives_the_first_id_and_sends_nothing(bench, s
         server.give("Configure", {**argument, "scan_type": "other"})
     again = bench.server(ready=False)
     assert again.gateway.tracker.of_transaction(SUBARRAY, "Configure", TXN).id == first, "also after a restart"
-
-
-def test_a_second_command_waits_for_the_first_ones_effect_not_for_its_acknowledgement(bench):
-    """TM goes by obsState: once that is reported the next command is taken, be the ack still under way or lost."""
-    server = bench.server()
-    on(bench, server, "READY")
-    first = server.give("Scan", SCAN)
-    server.cycle()
-    with pytest.raises(CommandRefused, match=f"while Scan \\({first}\\) is under way"):
-        server.give("Scan", {**SCAN, "scan_id": 8})
-    bench.report(obsState="SCANNING", command=first)
-    server.cycle()
-    server.give("EndScan")
-    assert [command.command for command in bench.commands()] == ["Scan", "EndScan"]
 
 
 @pytest.mark.parametrize("reads", range(1, 7))
@@ -255,16 +225,6 @@ def test_abort_overtakes_and_what_it_overtook_blocks_nobody_afterwards(bench, se
     server.cycle()
     assert server.shows("obsState") == "ABORTED", "though Configure's own acknowledgement was lost"
     server.give("ObsReset")
-
-
-def test_a_report_that_names_no_command_counts_by_its_place_on_the_log(bench, server):
-    server.give("Configure", CONFIGURE)
-    server.cycle()
-    assert server.shows("obsState") == "CONFIGURING"
-    bench.clock.sleep(1.0)
-    bench.report(obsState="READY")
-    server.cycle()
-    assert server.shows("obsState") == "READY"
 
 
 @pytest.mark.parametrize("outcome", ["FAILED", "REJECTED", "ABORTED", "TIMED_OUT"])
@@ -482,16 +442,6 @@ def test_a_device_that_is_out_of_use_takes_no_commands(bench, mode):
         server.give("Configure", CONFIGURE)
 
 
-def test_a_record_that_surely_never_left_is_undelivered_and_the_next_one_is_taken(server):
-    server.bus.away = True
-    with pytest.raises(NotSent, match="will not be executed"):
-        server.give("Configure", CONFIGURE)
-    server.bus.away = False
-    assert [one.status for one in server.tracker.finished(SUBARRAY, 9)] == ["UNDELIVERED"]
-    assert server.gateway.show(SUBARRAY) == ("ON", "IDLE")
-    server.give("Configure", CONFIGURE)
-
-
 def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_arrived(bench, server):
     server.bus.mute = True
     with pytest.raises(OutcomeUnknown, match=r"outcome unknown.*GetCommand"):
@@ -502,25 +452,6 @@ def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_arri
     server.cycle()
     assert server.gateway.show(SUBARRAY) == ("ON", "CONFIGURING")
     assert server.give("Configure", {**CONFIGURE, "transaction_id": TXN}) == command.id
-
-
-def test_an_unknown_outcome_is_said_and_the_tracker_learns_that_the_command_was_lost(bench, server):
-    server.bus.deaf = True
-    argument = {**CONFIGURE, "transaction_id": TXN}
-    with pytest.raises(OutcomeUnknown):
-        server.give("Configure", argument)
-    (tracked,) = server.tracker.pending(SUBARRAY)
-    with pytest.raises(OutcomeUnknown):
-        server.give("Configure", argument)  # sent once more, with the id and the times of the first
-    assert server.tracker.pending(SUBARRAY) == [tracked]
-    server.bus.deaf = False
-    for _ in range(20):
-        bench.clock.sleep(0.5)
-        server.cycle()
-    with pytest.raises(CommandRefused, match="never reached the bus"):
-        server.give("Configure", argument)
-    assert tracked.status == "UNDELIVERED"
-    server.give("Configure", CONFIGURE)
 
 
 def test_a_command_that_comes_to_the_bus_after_it_was_given_up_stays_so_and_blocks_no_other(bench, server):
@@ -646,37 +577,6 @@ def test_a_transaction_id_that_no_record_can_carry_is_refused(server):
     id = server.give("Configure", {**CONFIGURE, "transaction_id": text[:-1]})
     server.cycle()
     assert server.tracker.find(id).place
-
-
-@pytest.mark.parametrize(
-    ("value", "reason", "path"),
-    [
-        (b"", "empty", "$"),
-        (b"nonsense", "not-json", "$"),
-        (b"{}", "version", "$.schema"),
-        (b"[" * 50_000, "schema", "$"),
-        (b'{"schema": "command/2"}', "version", "$.schema"),
-        (b'{"schema": "VERSION", "time": "now"}', "schema", "$.time"),
-        (b"\xff\xfe", "not-json", "$"),
-    ],
-)
-@pytest.mark.parametrize("topic", ["commands", "command-acks", "heartbeats", "state"])
-def test_bad_records_are_dead_letters_and_harm_nothing(bench, topic, value, reason, path):
-    """Why it is one is told apart on every topic, and the letter says where."""
-    value = value.replace(b"VERSION", ICD.messages[ICD.topics[topic].message]["properties"]["schema"]["const"].encode())
-    value = value.replace(b"time", b"issued") if topic == "commands" else value
-    path = path.replace("time", "issued") if topic == "commands" else path
-    server = bench.server()
-    on(bench, server)
-    bench.broker.append(Record(topic=topic, key=b"x", value=value))
-    server.cycle()
-    account = server.service.event_loop.accounts[topic]
-    assert account.reasons == {reason: 1}
-    assert account.balance == 0
-    (letter,) = bench.broker.read("dead-letters")
-    assert dict(letter.headers)["dl.reason"] == reason.encode()
-    assert dict(letter.headers)["dl.path"] == path.encode()
-    server.give("Configure", CONFIGURE)
 
 
 @pytest.mark.parametrize("topic", ["commands", "orders", "command-acks"])

@@ -74,7 +74,7 @@ class SeenBus(MemoryBus):
 def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: str) -> None:
     classes = {name: one for name, one in ICD.classes.items() if instance_role(one.instance) == role}
     clock = ManualClock(1_795_276_800.0)
-    broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+    broker = MemoryBroker(clock)
     bus = SeenBus(broker)
     devices = {name: [one.device.format(**NUMBERS)] for name, one in classes.items()}
     service = Server(

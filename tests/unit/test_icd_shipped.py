@@ -8,9 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
-from facade.cli.app import app
 from facade.icd.load import check, inspect, load
 from facade.icd.model import AccountSource, Icd, Sampling
 from facade.icd.topic_model import Limits, Operation, Role
@@ -418,13 +416,6 @@ def test_each_condition_that_the_facade_finds_has_a_severity() -> None:
     others |= {"qualityLow", "topicsRestored"}
     without = {name for name, one in ICD.conditions.items() if one.severity is None and not one.gathers}
     assert without == others
-
-
-def test_the_command_reports_a_clean_interface() -> None:
-    result = CliRunner().invoke(app, ["icd", "check"])
-    assert result.exit_code == 0
-    assert "no findings" in result.stdout
-    assert "ingest.heaps" in result.stdout
 
 
 def test_no_state_of_a_subarray_is_a_dead_end():

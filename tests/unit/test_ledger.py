@@ -199,25 +199,6 @@ def test_the_description_of_late_records_names_every_other_value_that_they_chang
     assert changed == {one.name for one in ICD.classes[class_name].attributes if one.name in late.description}
 
 
-def test_one_record_of_a_wrong_scan_does_not_end_the_counting():
-    ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE_US)
-    fold(ledger, *summary(0, 1, first=0, epoch=2**53 - 1), instant(1))
-    for window in (2, 4):
-        fold(ledger, *summary(0, window), instant(window))
-    assert shown(ledger, instant(4))["heapsMissing"].value == 10, "from window 3; what came before is another scan's"
-
-
-def test_a_straggler_of_the_last_scan_changes_nothing_in_this_one():
-    ledger = node_ledger()
-    fold(ledger, *summary(0, 0), BASE_US)
-    fold(ledger, *summary(0, 1, first=0, epoch=8), instant(1))
-    fold(ledger, *summary(0, 0, 3, first=10), instant(1.1))
-    readings = shown(ledger, instant(1.1))
-    assert (readings["heapsMissing"].value, readings["heapsDuplicated"].value) == (0, 0)
-    assert ledger.totals.epoch[0] == 8
-
-
 def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
     """Totals count nothing twice; a window that rebuilding entered in its middle is not shown."""
     before, after = (WindowLedger(PLAN, (0,), per_group=True, over_all=True) for _ in range(2))

@@ -28,14 +28,13 @@ from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 ICD = load()
 NOW = 1_795_276_800.0
 EB = "eb-test-20261123-00001"
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 
 
 class Bench:
     """A worker, a flow and a view."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker(ManualClock(NOW), PARTITIONS)
+        self.broker = MemoryBroker(ManualClock(NOW))
         self.clock = self.broker.clock
         self.fault: list[Exception] = []
         log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate", fault=self._fail)

@@ -40,7 +40,7 @@ from facade.flows.mirror.source import (
     SourceTask,
 )
 from facade.icd.load import load
-from facade.outcome import TOMBSTONE, USED
+from facade.outcome import USED
 from facade.runtime.device_state import StateMessage
 
 DISH, OTHER = "mid-dish/dish-manager/ska001", "mid-dish/dish-manager/ska002"
@@ -266,25 +266,6 @@ def test_a_device_that_does_not_answer_is_one_fault_until_it_is_back_or_not_want
     assert find_faults(bench.mirror, "mid-sdp/mirror/01") == {}
 
 
-def test_a_device_that_goes_and_comes_back_is_a_record_each_time():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.telescope.die(DISH)
-    bench.settle(ALIVE + AGAIN)
-    assert bench.new(AZ)[-1] == (1.0, "DISCONNECTED", False)
-    away = bench.said(AZ)[-1]
-    assert (away.quality, away.error) == ("INVALID", "API_CantConnect: nobody answers")
-    assert bench.mirror.disconnected()
-    bench.telescope.set(AZ, 3.0)
-    bench.telescope.away.clear()
-    bench.settle(4 * AGAIN)
-    assert bench.new(AZ)[1:] == [(1.0, "DISCONNECTED", False), (3.0, "CONNECTED", True)]
-    bench.telescope.set(AZ, 4.0)
-    bench.turn()
-    assert bench.new(AZ)[-1] == (4.0, "CONNECTED", False), "it is subscribed to again"
-    assert not bench.mirror.disconnected()
-
-
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_events_that_have_stopped_are_subscribed_to_anew(is_busy: bool):
     bench = Bench(AZ)
@@ -381,23 +362,6 @@ def test_what_no_rule_chooses_any_more_is_ended_also_after_a_kill():
     bench.settle(REPEAT + 1)
     assert bench.new(AZ) == [(0.5, "ENDED", True)]
     assert len(bench.said(AZ)) == 1, "there is no sign of life of it"
-
-
-def test_rules_are_added_replaced_and_removed():
-    bench = Bench(AZ)
-    bench.settle()
-    bench.rule("two", AZ, EL)
-    bench.rule("one", T)
-    bench.settle()
-    assert set(bench.mirror.entries) == {AZ, EL, T}
-    assert len(bench.said(AZ)) == 1
-    assert bench.choice.fold(Record(topic=RULES, key=b"two", value=None), count=True) == TOMBSTONE
-    bench.settle()
-    assert bench.new(AZ) == [(1.0, "CONNECTED", False), (1.0, "ENDED", False)]
-    assert bench.telescope.subscribed == {T}
-    bench.rule("two", AZ)
-    bench.settle()
-    assert bench.new(AZ)[2:] == [(1.0, "CONNECTED", True)]
 
 
 def test_a_pattern_is_searched_for_and_searched_for_again():

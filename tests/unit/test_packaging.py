@@ -19,6 +19,7 @@ from facade import __version__
 from facade.cli.app import app
 from facade.resources import resource
 from tests.support.waiting import HANG
+from tests.support.wheels import build
 
 ROOT = Path(__file__).parents[2]
 DATA = "facade/_data"
@@ -26,23 +27,7 @@ PACKAGES = {"facade", "devices", "clients", "proving", "sdp_facade_sdk"}
 SOURCES = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
 PROOFS = re.compile(r"proving/((bench|containers|fault_runs)/|(gauges|testbed)\.py)")
 """Files that run from the source tree only."""
-
-
-def build(kind: str, source: Path, folder: Path) -> Path:
-    argv = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(folder)]
-    environment = {
-        **os.environ,
-        "SDP_WITHOUT_PAGE": "1",
-    }  # the libraries of the page are there, or not: nothing is fetched
-    done = subprocess.run(argv, cwd=source, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
-    assert done.returncode == 0, done.stderr
-    (file,) = folder.iterdir()
-    return file
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+pytestmark = pytest.mark.xdist_group("wheel")
 
 
 def contents(file: Path) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """What partials add up to, by hand: sums, times, runs, and the wire forms of summaries."""
 
 import dataclasses
-import json
 
 import msgspec
 import numpy as np
@@ -9,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from facade.flows.telemetry.ledger import WindowLedger
-from facade.flows.telemetry.partial import MAX_RUNS, Summary, split, summary_form
+from facade.flows.telemetry.partial import MAX_RUNS, split, summary_form
 from facade.flows.telemetry.plan import plan
 from facade.icd.load import load
 from facade.messages import FieldStatistics, Partial, RackSummary
 from facade.windows.summaries import as_frames, as_partials
 from facade.windows.totals import GroupTotals, Totals
-from tests.support.frames import fold, merged, rack
+from tests.support.frames import fold, merged
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")
@@ -51,19 +50,6 @@ def test_totals_are_sums_of_all_that_came_late_or_not():
     assert found.sums == {"a": 102.5, "c": 1}
     assert (found.seen.runs, found.seen.records) == ([(1, 6)], 10)
     assert (totals.missing[0], totals.duplicates[0]) == (0, 4)
-
-
-@pytest.mark.parametrize(("later", "epoch"), [(0, 7), (1, 8)])
-def test_a_new_epoch_is_told_by_a_later_time(later, epoch):
-    totals = Totals(1)
-    add(totals, partial(runs=[(1, 1)]))
-    add(totals, partial(epoch=8, time_max=window(0) + later, runs=[(5, 5)]))
-    assert (totals.epoch[0], totals.seen(0).runs) == (epoch, [(5, 5)] if later else [(1, 1)])
-
-
-def test_the_first_totals_are_nothing_at_all():
-    assert Totals(1).of_group(0) == GroupTotals()
-    assert msgspec.to_builtins(GroupTotals())["epoch"] == -1
 
 
 def test_totals_come_back_from_a_snapshot():
@@ -108,18 +94,6 @@ def test_statistics_merge_field_by_field(name, mine, theirs, whole):
     assert getattr(found.fields["x"], name) == whole
 
 
-@pytest.mark.parametrize(
-    ("mine", "count", "theirs", "whole"),
-    [
-        ({"sum": 6, "m2": 2.0}, 3, {"sum": 10, "m2": 0.5}, 2.0 + 0.5 + (5 - 2) ** 2 * 3 * 2 / 5),
-        ({"sum": 1.0, "m2": 0.0}, 1, {"sum": 10, "m2": 0.5}, 0.5 + (5 - 1) ** 2 * 1 * 2 / 3),
-    ],
-)
-def test_spreads_merge_with_the_distance_of_the_means(mine, count, theirs, whole):
-    a, b = partial(0, count, fields={"x": statistics(**mine)}), partial(0, 2, fields={"x": statistics(**theirs)})
-    assert merged(a, b)[0].fields["x"].m2 == pytest.approx(whole)
-
-
 @pytest.mark.parametrize(("time", "last", "epoch"), [(-1, 3, 7), (0, 9, 8), (1, 9, 8)])
 def test_the_last_value_and_the_epoch_are_the_newer_ones(time, last, epoch):
     at = window(0) + time
@@ -132,16 +106,6 @@ def test_the_last_value_and_the_epoch_are_the_newer_ones(time, last, epoch):
 def test_a_field_that_only_one_has_is_not_known_of_both():
     (found,) = merged(partial(), partial(fields={"x": statistics()}))
     assert (found.count, found.fields) == (2, {})
-
-
-def test_partials_of_one_epoch_and_window_are_merged_with_their_runs():
-    found = merged(
-        partial(0, 2, runs=[(1, 2)]), partial(0, 1, runs=[(4, 4)]), partial(0, 1, late=True, runs=[(3, 3)]),
-        partial(0, 1, epoch=8), partial(1, 1), partial(0, 2, runs=[(2, 3)]),
-    )  # fmt: skip
-    assert [(one.epoch - 7, (one.window - window(0)) // STEP, one.late, one.count, one.runs) for one in found] == [
-        (0, 0, False, 5, [(1, 4)]), (0, 0, True, 1, [(3, 3)]), (0, 1, False, 1, []), (1, 0, False, 1, []),
-    ]  # fmt: skip
 
 
 def test_many_runs_are_spread_over_entries_that_count_nothing_twice():
@@ -188,51 +152,8 @@ def test_the_first_node_has_the_number_0():
     assert msgspec.convert({**OWN, "node": 0}, summary_form(ICD.messages["ingest-summary"], "node")).group == 0
 
 
-@pytest.mark.parametrize("topic", ["ingest.heaps", "flagging"])  # one whose windows are rebuilt, and one in snapshots
-@pytest.mark.parametrize("count", [True, False])
-@pytest.mark.parametrize(("per_group", "over_all"), [(True, True), (True, False), (False, True)])
-def test_a_rack_adds_up_to_its_nodes(topic, count, per_group, over_all):
-    some = {"x": FieldStatistics(sum=2, min=1, max=3)}
-    rows = [
-        (0, partial(0, 2, runs=[(0, 1)], fields=some)), (1, partial(0, 3, fields=some)), (0, partial(1, 1)),
-        (1, partial(1, 4, late=True)), (2, partial(1, 0)),
-    ]  # fmt: skip
-    at_once, nodes = (WindowLedger(plan(ICD, topic), range(3), per_group=per_group, over_all=over_all) for _ in "ab")
-    for frame in (rack(rows[:2]), rack(rows[2:])):
-        at_once.fold(at_once.of_nodes(frame), 5.0, **({} if count else {"count": False}))
-    for node, one in rows:
-        fold(nodes, node, [one], 5.0, **({} if count else {"count": False}))
-    kept = count or topic == "ingest.heaps"
-    for ledger in (at_once, nodes):
-        assert ledger.totals.count.tolist() == ([3, 3, 0] if count else [0, 0, 0])
-        assert ledger.totals.late.tolist() == ([0, 4, 0] if count else [0, 0, 0])
-        assert ledger.totals.heard.tolist() == [5.0] * 3
-        assert [ledger.live((0, 1), now, 3.0) for now in (8.0, 8.5)] == [{0, 1}, set()]
-        windows = [as_list(ledger._windows, at) for at in ledger._windows]
-        assert [[node for node, _ in one] for one in windows] == ([[0, 1], [0]] if per_group and kept else [])
-        found = [as_list(ledger._all_groups, at)[0][1].count for at in ledger._all_groups]
-        assert found == ([5, 1] if over_all and count else []), "those are in the snapshot"
-    assert at_once.as_dict() == nodes.as_dict()
-    assert [as_list(at_once._windows, at) for at in at_once._windows] == [
-        as_list(nodes._windows, at) for at in nodes._windows
-    ]
-
-
 def as_list(windows, window):
     return list(as_partials(windows.whole(window)))
-
-
-def test_what_is_counted_already_is_refused_also_after_a_restart():
-    flags, groups = plan(ICD, "flagging"), (1, 2)
-    before, after = (WindowLedger(flags, groups, per_group=False, over_all=False) for _ in range(2))
-    once = Summary(worker="w", partition=0, group=1, partials=[], log="log", offset_from=0, offset_to=5)
-    assert (before.take(1, once, 2.0), before.take(1, once, 2.0, count=False)) == (None, None)
-    why = before.take(1, once, 2.0)
-    assert why
-    fold(before, 1, [partial(0, 3)], 2.0)
-    after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
-    assert (after.take(1, once, 2.0, count=False), after.take(1, once, 2.0)) == (None, why)
-    assert (after.groups, after.totals.count.tolist()) == ([1, 2], [3, 0])
 
 
 def test_a_rack_that_is_counted_already_is_refused_in_counting_and_in_rebuilding():

@@ -9,15 +9,12 @@ import pytest
 
 from devices.mapping import to_tango
 from facade.bus.port import Record
-from facade.config import Settings
 from facade.flows.quality.flow import AHEAD, BEHIND
 from facade.icd.load import load
 from facade.reading import Quality
-from facade.runtime.composition import Server
-from tests.support.commanding import DeviceServers, Sink
+from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 from tests.support.metrics import WRITERS, metric
-from tests.support.simulated_bus import MemoryBus
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/quality/01", "mid-sdp/quality/02"
@@ -129,19 +126,6 @@ def test_a_silent_broker_ends_in_invalid(bench):
     assert bench.shown("flaggedFraction").quality is Quality.INVALID
 
 
-def test_events_are_as_rare_as_the_icd_says_and_the_last_value_comes(bench):
-    bench.tell("noiseAntenna", np.array([0.0]), unit="Jy")
-    pushed = len(bench.sink.pushed)
-    for number in range(1, 41):
-        bench.broker.append(metric("noiseAntenna", [float(number)], unit="Jy", time=bench.now_us))
-        bench.service.event_loop.cycle(bench.reader)
-        bench.clock.sleep(0.25)
-    bench.cycle(4)
-    values = [reading.value for _, name, reading in bench.sink.pushed[pushed:] if name == "noiseAntenna"]
-    assert 9 <= len(values) <= 12
-    assert values[-1] == (40.0,)
-
-
 @pytest.mark.parametrize(
     ("value", "quality", "state"),
     [(0.1, Quality.VALID, "ON"), (0.3, Quality.WARNING, "ALARM"), (0.9, Quality.ALARM, "ALARM")],
@@ -244,17 +228,6 @@ def test_the_rate_is_that_of_the_last_seconds(bench):
     bench.clock.sleep(30.0)
     bench.cycle(4)
     assert bench.shown("metricsRate").value == 0.0
-
-
-def test_before_the_bus_was_read_the_state_is_unknown():
-    bench = Bench()
-    bench.bus, bench.sink = MemoryBus(bench.broker), Sink()
-    service = Server(
-        ICD, Settings(), {"SdpQuality": [FIRST]}, bench.sink, bench.bus, instance="q", clock=bench.clock, versions={}
-    )
-    service.event_loop.tick()
-    assert bench.shown("State").value == "UNKNOWN"
-    assert "not read from the bus yet" in bench.shown("Status").value
 
 
 def test_a_longer_array_is_shown_as_means_of_blocks(bench):

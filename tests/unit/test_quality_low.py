@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from facade.flows.alerts.messages import Alarm, decode_alert, state_record
+from facade.flows.alerts.messages import decode_alert
 from facade.icd.load import load
 from tests.support.commanding import DeviceServers
 from tests.support.metrics import metric
@@ -91,15 +91,6 @@ def test_each_subarray_has_its_own(bench):
     other = "subarray/02/flaggedFraction"
     assert bench.measure(0.9, seconds=5.0, subarray=2) == [(other, "ACTIVE", "ALARM")]
     assert bench.measure(0.9, seconds=12.0)[1:] == [WORSE, (other, "CLEARED", "ALARM")]
-
-
-def test_after_a_restart_it_is_not_told_again_and_cleared_when_it_is_back(bench):
-    bench.measure(0.9)
-    alarm = Alarm(condition="qualityLow", source=SOURCE, state="UNACK", through=1, source_sequence=1, severity="ALARM")
-    bench.broker.append(state_record(alarm.key, alarm))
-    bench.start()
-    assert bench.measure(0.9) == [WORSE]
-    assert bench.measure(0.1) == [WORSE, CLEARED]
 
 
 def test_metrics_that_have_stopped_are_in_the_signs_of_life(bench):

@@ -98,17 +98,6 @@ def test_a_log_that_was_cut_is_said_and_what_comes_next_is_no_repetition(bench, 
     assert (figures(again), again.bus.health.last_error) == ((10 + 2, 1, 0, 0), "")
 
 
-@pytest.mark.parametrize("stopped", [True, False])
-def test_what_was_removed_unread_is_a_hole_with_its_offsets(bench, stopped):
-    server = prepared(bench)
-    alerts(bench, *(f"new/{number}" for number in range(5)))
-    bench.broker.remove("alerts", 0, 13)
-    server = going_on(bench, server, stopped=stopped)
-    assert said(server)[-2:] == [(14, "new/3"), (15, "new/4")]
-    assert figures(server) == (12, 0, 3, 0)
-    assert "alerts, partition 0: offsets 10 to 12 were removed before they were read" in account(server).last_error
-
-
 def snapshot(bench: Bench, **changes: object) -> None:
     """Write a snapshot that says something else than the newest one."""
     newest = [one for one in map(decode_snapshot, _values(bench)) if one.topic == "alerts"][-1]

@@ -214,24 +214,6 @@ def test_a_summary_that_fails_or_is_too_large_stops_nothing(desk):
     assert "not installed" in no_library
 
 
-def test_a_restart_in_the_middle_goes_on_and_says_nothing_twice(desk):
-    """Two interleaved tables and bad records: at every place where a worker may die."""
-    slow, quick = cut("slow", CONTENT, 100), cut("quick", CONTENT[::-1], 200)
-    records = [slow[0], raw(None), quick[0], slow[1], slow[1], *quick[1:], *cut("one", b"1"), raw(None), *slow[2:]]
-    for died_at in range(len(records)):
-        bench = desk(batch=1)
-        bench.run(records[:died_at])
-        bench.start()
-        bench.run(records[died_at:])
-        assert sorted(said["table"] for said in bench.said("COMPLETE")) == ["one", "quick", "slow"], died_at
-        assert bench.reasons() == ["no-header", "no-header"], died_at
-        assert bench.totals() == {
-            "consumed": 21, "used": 18, "dead_lettered": 2, "no-header": 2, "suppressed": 1, "duplicate": 1
-        }, died_at  # fmt: skip
-        assert bench.newest().keys() == {b"p"}
-        assert bench.committed(PARTITION) == len(records)
-
-
 def test_a_bus_that_is_away_for_a_while_loses_nothing(desk):
     bench = desk(batch=3)
     bench.send(*cut("t", CONTENT, 100), raw(None))

@@ -14,8 +14,6 @@ from tests.support.tables import Desk, cut
 
 AT = 1
 """Partition of the key b"p"."""
-GROUP = ("tables-assemble", "calibration", AT)
-"""Place of the group on the partition of the product."""
 
 
 @pytest.fixture
@@ -51,17 +49,6 @@ def restarted(desk: Desk, change: Callable[[], object]) -> None:
     change()
     desk.start()
     desk.work()
-
-
-@pytest.mark.parametrize("place", [0, 99, -1])
-def test_a_group_that_was_set_elsewhere_loses_nothing_and_repeats_nothing(desk, place):
-    restarted(desk, lambda: desk.broker.committed.update({GROUP: place}))
-    desk.run([*cut("open", b"o" * 30)[2:], *cut("b", b"b" * 30)])
-    assert announced(desk) == ["a", "open", "b"]
-    assert (desk.totals()["consumed"], desk.totals()["used"], skipped(desk)) == (9, 9, 0)
-    (note,) = notes(desk)
-    assert note.startswith("calibration, partition 1: the group ")
-    assert note.endswith("goes on from its own position 5")
 
 
 @pytest.mark.parametrize(("is_stopped", "more"), [(True, 4), (False, 0)])

@@ -89,33 +89,6 @@ def test_a_large_reference_is_verified_and_not_looked_into(bench, tmp_path, monk
     assert bench.delivered == []
 
 
-def test_a_table_becomes_complete_though_each_transaction_fails_meanwhile() -> None:
-    """All incomplete tables were read again after each failure, so that a large one was never complete."""
-    with Desk(memory=1000, batch=1) as desk:
-        taken: list[Record] = []
-        take, write = desk.worker._segments._take, desk.member.write
-
-        def noted(limit: int, timeout: float) -> list[Record]:
-            taken.extend(found := take(limit, timeout))
-            return list(found)
-
-        def fail(records: Iterable[Record], offsets: Mapping[int, int]) -> None:
-            raise Aborted("a broker is away")
-
-        desk.worker._segments._take, desk.member.write = noted, fail  # type: ignore[method-assign]
-        content = b"large" * 60
-        desk.send(*cut("v1", content))
-        desk.work(40)
-        assert desk.said() == []
-        assert len(taken) >= len(content) // 10
-        desk.member.write = write  # type: ignore[method-assign]
-        desk.work(3)
-        assert [one["table"] for one in desk.said("COMPLETE")] == ["v1"]
-        assert len({record.offset for record in taken}) == len(content) // 10
-        assert len(taken) <= 2 * len(content) // 10, "only records without an outcome come twice"
-        assert desk.folded().consumed == len(content) // 10
-
-
 @pytest.mark.parametrize("happened", [True, False])
 def test_a_table_that_expires_in_a_transaction_that_fails_is_counted_once(happened: bool) -> None:
     """Its account has no range of its own: later records were settled before it."""

@@ -211,27 +211,6 @@ def test_a_completed_command_is_done_to_the_end():
     assert found == [100, None], "of the other none was reported"
 
 
-def test_the_first_outcome_wins_and_later_ones_are_counted():
-    one = command()
-    tracker = tracker_with(one, "SENT")
-    for status in ("COMPLETED", "FAILED", "TIMED_OUT", "COMPLETED"):
-        tracker.fold_ack(ack(one, status, text=status), 0.0)
-    found = tracker.find(one.id)
-    assert (found.status, found.text) == ("COMPLETED", "COMPLETED")
-    assert [one.status for one in found.acks] == ["COMPLETED", "FAILED", "TIMED_OUT", "COMPLETED"]
-    assert (tracker.late[DEVICE], tracker.finished_total(DEVICE)) == (3, 1)
-
-
-def test_acknowledgements_that_overtake_the_command_wait_for_it():
-    one, tracker = command(), Tracker([DEVICE])
-    tracker.fold_ack(ack(one, "ACCEPTED"), 0.0)
-    tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
-    assert tracker.find(one.id) is None
-    tracker.fold_command(one, record())
-    assert tracker.find(one.id).status == "COMPLETED"
-    assert tracker.unknown[DEVICE] == 0
-
-
 def test_acknowledgements_of_no_command_are_counted_and_forgotten():
     tracker = Tracker([DEVICE])
     for _ in range(3):
@@ -372,18 +351,6 @@ def test_a_command_whose_record_may_be_unread_is_not_undelivered(is_held: bool) 
     assert tracker.due(one.not_after + 99 * S, 99.0, "server", has_read) == []
     assert asked == [one.not_after + S]
     assert len(tracker.due(one.not_after + 99 * S, 99.0, "server", has_read_all)) == 1
-
-
-def test_a_record_that_was_given_up_and_is_there_after_all_is_a_command():
-    one, tracker = command(), Tracker([DEVICE])
-    tracker.begin(one)
-    tracker.change(one.id, "GIVEN_UP", ended=T0, text="no broker")
-    assert tracker.pending(DEVICE) == []
-    tracker.fold_command(one, record())
-    assert [(p.status, p.ended, p.text) for p in tracker.pending(DEVICE)] == [("SENT", 0, "")]
-    assert tracker.finished_total(DEVICE) == 0
-    tracker.fold_ack(ack(one, "REJECTED"), 0.0)
-    assert tracker.find(one.id).status == "REJECTED"
 
 
 def test_acknowledgements_read_before_thousands_of_commands_at_a_start_are_not_lost():

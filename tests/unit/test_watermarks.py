@@ -42,7 +42,7 @@ class Rig:
 
     def __init__(self, fault=lambda: None) -> None:
         self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock, {name: topic.partitions for name, topic in ICD.topics.items()})
+        self.broker = MemoryBroker(self.clock)
         self._fault = fault
         self.start_worker()
         ledger = WindowLedger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)

@@ -174,18 +174,6 @@ def test_each_group_has_the_newest_window_that_its_own_watermark_has_passed():
     assert rows == {2: {0: 21}, 1: {1: 12}, 0: {2: 3}}
 
 
-def test_windows_that_may_lack_records_are_torn():
-    found = windows(0, 1)
-    found.tear(FIRST + 1)
-    assert [found.shown(np.full(GROUPS, read(at)))[0].is_torn.tolist() for at in (0, 1)] == [[True], [False]]
-
-
-def test_windows_come_back_from_a_snapshot():
-    found, again = windows(0, 1), windows()
-    again.restore([found.whole(window) for window in found])
-    assert shown(again, read(1)) == shown(found, read(1)) == (1, 1)
-
-
 def mark(partition, read_to, **changes):
     usual = {"worker": "0", "stream": PLAN.topic, "partitions": 2, "log": "a"}
     return Watermark(partition=partition, read_to=read_to, **{**usual, **changes})

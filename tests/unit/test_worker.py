@@ -29,7 +29,6 @@ from tests.support.summaries import partials
 ICD = load()
 NOW = BASE_US / 1e6 + 1.0
 PLAN = plan(ICD, "ingest.heaps")
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 NODES = 4
 
 
@@ -40,7 +39,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def broker(clock: ManualClock) -> MemoryBroker:
-    return MemoryBroker(clock, PARTITIONS)
+    return MemoryBroker(clock)
 
 
 def worker(broker, fault=lambda: None, **limits) -> TransactionalWorker:
@@ -113,35 +112,6 @@ def test_a_bad_record_is_a_counted_result_and_hides_no_neighbour(broker, kind):
     assert headers["dl.path"].startswith(b"$")
     assert headers["dl.detail"]
     assert headers["dl.by"] == b"aggregate-0"
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_transactions_that_fail_at_random_lose_and_double_nothing(broker, seed):
-    """Design rule 3: partials and offsets are one; an aborted transaction leaves no trace."""
-    dice = random.Random(seed)
-    failed = []
-
-    def fault():
-        if dice.random() < 0.4:
-            failed.append(1)
-            raise Aborted("played")
-
-    sent = defaultdict(int)
-    one = worker(broker, fault, retry=0.01)
-    for i in range(400):
-        node = dice.randrange(NODES)
-        send(broker, *encoded(heap(node=node, seq=sent[node])), node=node)
-        sent[node] += 1
-        if i % 10 == 0:
-            one.step()
-            broker.clock.sleep(0.05)
-        if dice.random() < 0.02:
-            one = worker(broker, fault, retry=0.01)  # as after kill -9: nothing in memory survives
-    work(broker, one, 20.0)
-    assert failed, "the fault never fired"
-    assert used_by_node(broker) == Counter(sent)
-    found = totals(broker)
-    assert found["consumed"] == found["used"] == 400
 
 
 @pytest.mark.parametrize(("why", "pause"), [(Aborted, 5.0), (Revoked, 0.0)])

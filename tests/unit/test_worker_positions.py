@@ -40,7 +40,6 @@ from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
 HEAPS = "ingest.heaps"
-PARTITIONS = {name: topic.partitions for name, topic in ICD.topics.items()}
 NOW = BASE_US / 1e6 + 1.0
 
 
@@ -144,7 +143,7 @@ class Site:
 
     def __init__(self) -> None:
         self.clock = ManualClock(NOW)
-        self.broker = MemoryBroker(self.clock, dict(PARTITIONS))
+        self.broker = MemoryBroker(self.clock)
         self.accounts, self.read = WorkerAccounts(), 0
         self.sent = 0
         self.fault = lambda: None
@@ -199,21 +198,6 @@ def test_a_worker_without_a_position_reads_all_records_wherever_the_group_was_se
     assert site.figures == (150, 0, 0, 2)
     assert "no position of its own and begins at 0" in site.stream.account.deviations["corrected"]
     assert site.broker.committed["aggregate", HEAPS, 0] == 100
-
-
-def test_without_positions_what_comes_again_is_refused():
-    """As when `positions` and `accounts` were emptied and the group set back: whoever folds has the last word."""
-    site = Site()
-    site.send(0, 100)
-    site.work()
-    for topic in (POSITIONS, "accounts"):
-        site.broker.cut(topic, 0, 0)
-    site.read = 0
-    site.broker.committed["aggregate", HEAPS, 0] = 40
-    site.work()
-    assert site.figures[:2] == (100, 100)
-    assert site.outcomes[RecordRejected] == 1
-    assert "offsets 0 to 99 came again" in site.stream.account.deviations["overlap"]
 
 
 COUNTED = {
@@ -413,11 +397,7 @@ def test_overlap_and_hole_are_alarms_that_name_partition_and_offsets():
         fold(accounts, one)
     seen = overview(streams=accounts.streams)
     seen.issues(as_time(NOW))
-    faults = {
-        condition: fault.text
-        for (condition, source), fault in seen.find(as_time(NOW)).items()
-        if source.endswith(HEAPS)
-    }
+    faults = faults_of(seen)
     assert "partition 0: offsets 5 to 11 came again" in faults["streamOverlap"]
     assert "partition 0: offsets 10 to 11 were not taken" in faults["streamSkipped"]
     view = BusView("bus", ICD.classes["SdpBus"], seen)
@@ -464,11 +444,7 @@ def test_a_log_that_was_cut_is_one_alarm_and_a_new_epoch_that_is_shown(log, caus
     seen = overview(streams=restored.streams)
     seen.issues(as_time(NOW))
     told = f"{HEAPS}, partition 0: {cause}: expected offset 10 next, it goes on at 7"
-    faults = {
-        condition: fault.text
-        for (condition, source), fault in seen.find(as_time(NOW)).items()
-        if source.endswith(HEAPS)
-    }
+    faults = faults_of(seen)
     assert faults.keys() == {"logCut"}
     assert told in faults["logCut"]
     view = BusView("bus", ICD.classes["SdpBus"], seen)
