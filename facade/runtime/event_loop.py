@@ -136,6 +136,7 @@ class EffectsDelivery:
     def hold(self, snapshots: Sequence[Record]) -> None:
         """Hold snapshots back; every event has been sent, and every state is queued."""
         assert not self._publisher.queued, "a snapshot would leave out events that have not been sent"
+        assert not self._prepared, f"{len(self._prepared)} snapshots would be replaced before they were sent"
         self._prepared, self._mark = snapshots, self._writer.mark()
 
     def proceed(self) -> None:
@@ -364,6 +365,7 @@ class EventLoop:
 
     def write_snapshots(self, reader: Reader) -> None:
         """Write the merged state, for the next start."""
+        assert not self._may_lack, f"{self._instance}: a snapshot would count records that have not been folded"
         now = self._clock.monotonic()
         if self._delivery is not None and self._delivery.holds_snapshots:
             return
@@ -412,7 +414,9 @@ class EventLoop:
             own: Mapping[int, int] = progress.rebuild_from() if is_restart else progress.next
             if self._delivery is not None:
                 own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
-            start[topic] = progress.on_log(dict(own))
+            begins = start[topic] = progress.on_log(dict(own))
+            left_out = {one for one, at in begins.items() if topic in extents and at > progress.next.get(one, at)}
+            assert not left_out, f"{topic}, partitions {left_out}: reading from {begins} on leaves out {progress.next}"
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         reader, self._may_lack = open_readers(self._bus, topics, start, self._isolation), False
         _log.info("bus opened instance=%s start=%s", self._instance, start)
