@@ -469,6 +469,9 @@ def restore(
 
 
 def _count(done: Restored, place: TopicPartition, step: PlacedRecords) -> None:
+    first, last, end = step.records[0].offset, step.records[-1].offset, done.ends.get(place, 0)
+    assert first == end, f"{place}: records from offset {first} on are written to a log that ends at {end}"
+    assert last - first + 1 == len(step.records), f"{place}: {len(step.records)} records for offsets {first} to {last}"
     is_filled = step.records[0].key == FILLER and step.records[0].value is None
     if is_filled:
         done.fillers += len(step.records)
