@@ -33,6 +33,7 @@ class BoundedWriter:
 
     def send(self, *forms: Record) -> None:
         """Queue a record, with its other forms, which count as one."""
+        assert self.room > 0, f"{self._topic}: a record is sent though {self.waiting} have no result"
         for record in forms:
             self._writer.send(record)
         self._unmarked += 1
@@ -46,3 +47,5 @@ class BoundedWriter:
             self._unmarked = 0
         while self._marks and self._writer.settled(self._marks[0][0]):
             self.waiting -= self._marks.popleft()[1]
+        is_open = bool(self._marks)
+        assert is_open == (self.waiting > 0), f"{self._topic}: {self.waiting} wait, for {len(self._marks)} marks"

@@ -261,6 +261,9 @@ def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Place
             found.append(Placement(Verdict.GAP, partition, at, first))
         if at > end:
             found.append(Placement(Verdict.CUT, partition, end, at))
+    moved = {one for one, at in position.offsets.items() if at > 0 and start.get(one, 0) != at}
+    silent = moved - {one.partition for one in found}
+    assert not silent, f"partitions {silent} go on elsewhere than at {dict(position.offsets)}, without a finding"
     return start, found
 
 
@@ -421,6 +424,9 @@ class PartitionPositions:
 
     def records(self) -> list[Record]:
         """Return the positions to write in the transaction."""
+        for place, one in self._open.items():
+            is_back = one.own is not None and one.own[0] == one.range.log and one.own[1] > one.range.end
+            assert not is_back, f"{place}: the position {one.own} would go back to {one.range.end}"
         return [
             position_record(
                 WorkerPosition(

@@ -224,6 +224,8 @@ def plan(
         if fate is RedriveFate.FAILS and isinstance(outcome, RecordRejected):
             failures.setdefault((dead_letter.origin.topic, dead_letter.reason), outcome)
         counts[dead_letter.origin.topic, dead_letter.reason, fate] += 1
+    put = sum(count for (*_, fate), count in counts.items() if fate in (RedriveFate.PUT_BACK, RedriveFate.LATE))
+    assert put == len(chosen), f"{put} dead letters are to be put back, and {len(chosen)} would be"
     return RedrivePlan(list(chosen.values()), counts, failures)
 
 

@@ -80,6 +80,7 @@ class Handling:
             self.queues.leave(execution)
             with self.counting:
                 self.account.in_flight -= 1
+                assert self.account.in_flight >= 0, f"{execution.id} ends for the second time, as {step.state}"
                 self.account.settle(Suppressed(step.reason) if step.reason else USED)
 
     def _repeat(self, execution: Execution) -> None:

@@ -265,6 +265,8 @@ class Queues:
         with self._lock:
             if not self._waiting[device]:
                 return None
+            running = self._running.get(device)
+            assert running is None, f"{device} would execute two commands, beside {running and running.id}"
             execution = self._running[device] = self._waiting[device].popleft()
             execution.command_state.happen(Event.TURN)
             return execution

@@ -22,6 +22,7 @@ from facade.controller.command_state import Event
 from facade.controller.execution_state import Cancelled, Execution, Posted, Reports
 from facade.errors import BusError
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, ReportedState, ack_record
+from facade.flows.commands.outcomes import FINAL
 from facade.flows.commands.rules import FAULT
 from facade.runtime.device_state import OBS_STATE, DeviceStates, StateMessage, state_record
 
@@ -250,6 +251,7 @@ class Outbox:
 
     def conclude(self, reports: Reports, ack: AckMessage) -> bool:
         """Write an outcome, and wait until the bus has it together with all reports; False at the end."""
+        assert ack.status in FINAL, f"{ack.id}: {ack.status} is no outcome, and none would follow"
         open_ = [posted for posted in reports.posted if posted.receipt is None or not posted.receipt.confirmed]
         states = {
             message.attribute: ReportedState(message.value, message.time)

@@ -186,7 +186,10 @@ class Ownership:
             self._committed.update(offsets)
 
     def _reached(self, partition: int) -> int:
-        return min(self._unfinished[partition], default=self._after[partition])
+        after = self._after[partition]
+        reached = min(self._unfinished[partition], default=after)
+        assert reached <= after, f"partition {partition}: offset {reached} would be committed, and {after} is next"
+        return reached
 
     def _due(self) -> dict[int, int]:
         reached = {partition: self._reached(partition) for partition in self._after}

@@ -24,6 +24,8 @@ Deviation = Literal["overlap", "skipped", "corrected", "log_cuts", "wrong_frames
 _AND = " | "
 _LONGEST = 900
 """Longest text of a deviation [characters]."""
+MOST_ROWS = 100_000
+"""Most rows of a columnar batch, or of another record with several rows."""
 _MOST = 2**53 - 1
 """Largest count in a message."""
 _ADDED = ("consumed", "used", "late", "suppressed", "dead_lettered", "corrected", "skipped", "redriven")

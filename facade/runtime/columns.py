@@ -110,6 +110,8 @@ class ColumnSampler:
             Monotonic time [s].
         """
         new, before, sent, rule = self.column.arrays(), self._offered, self._sent, self._rule
+        sizes = {len(one) for one in (*new, followed, self.column.devices)}  # a shorter one would stand for all devices
+        assert len(sizes) == 1, f"{self.column.attribute}: readings of {sizes} devices"
         self._offered = new
         is_new = (new.values != before.values) | (new.times != before.times) | (new.qualities != before.qualities)
         is_new &= followed & (new.qualities != UNKNOWN)

@@ -123,6 +123,7 @@ class EffectsDelivery(Delivery):
     def write(self, snapshots: Sequence[Record]) -> None:
         """Hold snapshots back; every event has been sent, and every state is queued."""
         assert not self._publisher.queued, "a snapshot would leave out events that have not been sent"
+        assert not self._prepared, f"{len(self._prepared)} snapshots would be replaced before they were sent"
         self._prepared, self._mark = snapshots, self._writer.mark()
 
     def proceed(self) -> None:

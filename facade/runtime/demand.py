@@ -36,6 +36,7 @@ class RateMeter:
 
     def add(self, time: Time, records: int) -> None:
         """Count records at a time."""
+        assert records >= 0, f"{records} records would be taken out of a rate"
         second = time // SECOND
         if self._seconds and self._seconds[-1][0] >= second:
             at, before = self._seconds[-1]
@@ -97,6 +98,7 @@ def decide(before: Wanted, need: float | None, most: int, now: Time) -> Wanted:
     most
         Largest number of workers; more would have no partition.
     """
+    assert need is None or need >= 0.0, f"the need of {need} workers is no number of workers"
     workers = min(before.workers, most)
     if need is None:
         return Wanted(workers)

@@ -273,6 +273,7 @@ class EventLoop:
 
     def write_snapshots(self, reader: Reader) -> None:
         """Write the merged state, for the next start."""
+        assert not self._may_lack, f"{self._instance}: a snapshot would count records that have not been folded"
         now = self._clock.monotonic()
         if self._delivery.holds_snapshots():
             return
@@ -315,7 +316,9 @@ class EventLoop:
                     self._note(finding.describe(topic))
             own: Mapping[int, int] = progress.rebuild_from() if is_restart else progress.next
             own = self._delivery.start(topic, own, progress.next, is_restart=is_restart)
-            start[topic] = progress.on_log(dict(own))
+            begins = start[topic] = progress.on_log(dict(own))
+            left_out = {one for one, at in begins.items() if topic in extents and at > progress.next.get(one, at)}
+            assert not left_out, f"{topic}, partitions {left_out}: reading from {begins} on leaves out {progress.next}"
         topics = {topic: flow.partitions for topic, flow in self._flows.items()}
         reader, self._may_lack = open_readers(self._bus, topics, start, self._isolation), False
         _log.info("bus opened instance=%s start=%s", self._instance, start)

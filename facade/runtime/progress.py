@@ -171,6 +171,8 @@ class Progress:
         self._past.append((monotonic, dict(self.next)))
         while len(self._past) > 1 and monotonic - self._past[1][0] >= self._keep:
             self._past.popleft()
+        later = {one for one, at in self.rebuild_from().items() if at > self.next[one]}
+        assert not later, f"{self.flow.topic}, partitions {later}: windows would be rebuilt from behind {self.next}"
         return Snapshot(
             instance=instance,
             topic=self.flow.topic,

@@ -69,6 +69,7 @@ class Readers:
                     wait = 0.0 if records else min(timeout, _TURN)
                     records += reader.take(share, wait)
                     timeout -= wait
+            assert len(records) <= limit, f"expected at most {limit} records of all readers, got {len(records)}"
             if records or timeout <= 0.0:
                 return records
 

@@ -18,7 +18,7 @@ from facade.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_s
 from facade.codec.decode import BatchDecoder
 from facade.numbers import Seconds
 from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
-from facade.runtime.accounts import ACCOUNTS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
+from facade.runtime.accounts import ACCOUNTS, MOST_ROWS, OVERLAP, AccountEntry, AccountTotals, RunningAccount
 from facade.runtime.demand import RateMeter, Work
 from facade.runtime.flow import Flow
 from facade.runtime.snapshots import TOPIC, Snapshot
@@ -74,7 +74,6 @@ _decode_snapshot = BatchDecoder(_CountedSnapshot).decode_one
 _decode_entry = BatchDecoder(AccountEntry).decode_one
 _MOST = 100_000_000
 """Upper bound of the records in a transaction."""
-_MOST_ROWS = 65_536
 _CLOCK_SLACK = MINUTE
 """Largest difference between the clocks of a worker and of the broker."""
 
@@ -265,7 +264,7 @@ def _inconsistency(entry: AccountEntry, written_us: Time) -> RecordRejected | No
     # A table counts at its end, with records from before the entry's range.
     first = entry.offset_from if entry.counted_from < 0 else min(entry.counted_from, entry.offset_from)
     most = entry.offset_to - first
-    if entry.batches > most or entry.consumed > most + _MOST_ROWS * entry.batches:
+    if entry.batches > most or entry.consumed > most + MOST_ROWS * entry.batches:
         return RecordRejected(
             INCONSISTENT, "$.consumed", f"expected at most {most}, by its offsets, got {entry.consumed}"
         )

@@ -20,7 +20,7 @@ from facade.bus.port import Aborted, OffsetRange, PartitionBatch, Record, Revoke
 from facade.clock import Clock, as_duration
 from facade.outcome import USED, Outcome, RecordRejected, Unused
 from facade.printable import excerpt
-from facade.runtime.accounts import ACCOUNTS, RunningAccount
+from facade.runtime.accounts import ACCOUNTS, MOST_ROWS, RunningAccount
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +119,9 @@ class OpenTransaction:
         for place in accounts.keys() & ranges.keys():
             accounts[place].cover(ranges[place])
         for place, account in accounts.items():
-            assert not account.balance, f"{place}: {account.balance} of {account.consumed} records have no outcome"
+            _require_sound(place, account)
+        lost = self.accounts.keys() - ranges.keys()
+        assert not lost, f"records of {lost} have no offsets, and would come again"
         assert self.taken == sum(one.consumed for one in self.accounts.values()), "records are in no account"
         self._tell_work(now)
         # Step 3: results, accounts and dead letters; their order within the transaction does not matter.
@@ -219,6 +221,15 @@ class TransactionalWorker:
     def _commit(self) -> None:
         self._transaction.commit(self._fold.output)
         self._fold.end(is_committed=True)
+
+
+def _require_sound(place: tuple[str, int], account: RunningAccount) -> None:
+    """Assert that the account of a partition is right before it is written."""
+    assert not account.balance, f"{place}: {account.balance} of {account.consumed} records have no outcome"
+    unused, named = account.suppressed + account.dead_lettered, account.reasons.total()
+    assert named == unused, f"{place}: {unused} records are unused, for {named} reasons"
+    most = account.offset_to - account.offset_from + MOST_ROWS * account.batches
+    assert account.consumed <= most, f"{place}: {account.consumed} records, and offsets and batches for {most}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

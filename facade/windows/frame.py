@@ -223,7 +223,10 @@ def merge_alike(frames: Sequence[Frame], *, epochs: bool = True) -> list[Frame]:
     whole = merge(alike, epochs=epochs)
     number = Counter(cell for one in alike for cell in _cells(one, epochs=epochs))
     found = [one.take(np.array([number[cell] == 1 for cell in _cells(one, epochs=epochs)])) for one in alike]
-    return [*found, whole.take(np.array([number[cell] > 1 for cell in _cells(whole, epochs=epochs)]))]
+    found.append(whole.take(np.array([number[cell] > 1 for cell in _cells(whole, epochs=epochs)])))
+    kept, given = (sum(int(one.count.sum()) for one in some) for some in (found, alike))
+    assert kept == given, f"of {given} records, frames of different statistics have {kept}"
+    return found
 
 
 def _cells(rows: Frame, *, epochs: bool) -> Iterator[tuple[int, ...]]:
@@ -269,7 +272,9 @@ def last_of_each(time: Array, newest: Array, starts: Array) -> Array:
     if np.array_equal(time[ends - 1], newest):
         return ends - 1
     at_newest = np.flatnonzero(time == np.repeat(newest, ends - starts))
-    return at_newest[np.searchsorted(at_newest, ends) - 1]
+    found: Array = at_newest[np.searchsorted(at_newest, ends) - 1]
+    assert np.all((starts <= found) & (found < ends)), "the newest entry of a cell must be one of its entries"
+    return found
 
 
 def _field(parts: Sequence[FieldArrays], at: _At, count: Array, last: Array) -> FieldArrays:

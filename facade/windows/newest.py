@@ -127,6 +127,8 @@ class Windows:
 
     def shown(self, read_to: Array) -> Sequence[ShownWindow]:
         """Return the newest closed window of each group that has one; `read_to` as of `add`."""
+        groups = len(self._since)
+        assert len(read_to) == groups, f"expected a watermark for each of {groups} groups, got {len(read_to)}"
         found, limit = list[ShownWindow](), read_to - self._rule.closed_at(NEVER)
         newest, is_open = Time(limit.max()), np.ones(len(read_to), dtype=np.bool_)
         for window in sorted(self._parts, reverse=True):
@@ -138,6 +140,8 @@ class Windows:
                 rows = rows if chosen.all() else rows.take(chosen)
                 is_open[rows.group] = False
                 assert np.all(rows.group[1:] > rows.group[:-1]), "a shown window must have one row for each group"
+                is_closed = read_to[rows.group] >= self._rule.closed_at(window)
+                assert is_closed.all(), f"the window {window} is shown before its closing, {read_to[rows.group].min()}"
                 is_torn = np.isin(rows.group, self._torn.get(window, ())) | (window < self._torn_before)
                 found.append(ShownWindow(window, rows, is_torn))
         return found

@@ -26,13 +26,14 @@ from facade.bus.offsets import (
 from facade.bus.port import Aborted, PartitionBatch, Record
 from facade.clock import ManualClock, as_time
 from facade.config import Settings
+from facade.flows.logs import formats as log_formats
 from facade.flows.overview.views import BusView
 from facade.flows.telemetry.ledger import Coverage
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.worker import telemetry_worker
 from facade.icd.load import load
 from facade.outcome import USED, RecordRejected
-from facade.runtime.accounts import AccountEntry
+from facade.runtime.accounts import MOST_ROWS, AccountEntry
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.overview import overview
@@ -307,6 +308,15 @@ def entry(begins: int, ends: int, log: str = "a", **changes) -> AccountEntry:
 def fold(accounts: WorkerAccounts, one: AccountEntry, at: float = BASE_US / 1e6):
     record = Record(topic="accounts", key=b"k", value=msgspec.json.encode(one), timestamp_us=round(at * 1e6))
     return accounts.fold(record, count=True)
+
+
+def test_an_entry_counts_all_rows_that_a_worker_takes_of_a_record():
+    """A shipper of logs may put 100,000 of them into one record."""
+    accounts, rows = WorkerAccounts(), log_formats.MOST_ROWS
+    assert rows == MOST_ROWS
+    assert fold(accounts, entry(0, 1, consumed=1 + rows, used=1 + rows, batches=1)) is USED
+    assert accounts.streams[HEAPS].account.consumed == 1 + rows
+    assert isinstance(fold(accounts, entry(1, 2, consumed=2 + rows, used=2 + rows, batches=1)), RecordRejected)
 
 
 def test_a_total_that_begins_behind_records_says_so_also_after_a_restart():

@@ -189,6 +189,7 @@ class TransactionalProducer:
             if not error.args[0].retriable() or now - self._begun_at >= timeouts.HANGING:
                 self._beginning = None
             raise
+        assert not self._number.next, f"{self._name}: a new producer would go on with transaction {self._number.next}"
         producer, self._beginning = self._beginning, None
         return producer
 

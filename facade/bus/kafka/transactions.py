@@ -95,13 +95,14 @@ def by_partition(messages: list[Message], on_event: Callable[[Message], None]) -
     By bisection: a key for each of 10,000 messages would cost a tenth of the whole work on them.
     """
     found: dict[tuple[str, int], list[Message]] = {}
-    pending = [(0, len(messages))] if messages else []
+    events, pending = 0, [(0, len(messages))] if messages else []
     while pending:
         low, high = pending.pop()
         first, last = messages[low], messages[high - 1]
         if high - low == 1:
             if first.error() is not None:
                 on_event(first)
+                events += 1
             else:
                 found.setdefault((first.topic(), first.partition()), []).append(first)
         elif (
@@ -116,6 +117,8 @@ def by_partition(messages: list[Message], on_event: Callable[[Message], None]) -
         else:
             middle = (low + high) // 2
             pending += [(middle, high), (low, middle)]
+    sorted_in = events + sum(map(len, found.values()))
+    assert sorted_in == len(messages), f"{sorted_in} of {len(messages)} messages are events, or in a partition"
     return found.values()
 
 
@@ -365,6 +368,8 @@ class KafkaTransactionalLog:
         for trouble in troubles:
             self._connection.note(self._health, trouble)
         self._fetched_at = self._connection.clock.monotonic()
+        given, read = len(self._assigned), len(self._positions.ranges)
+        assert given == read, f"{self._slot}: {given} partitions are assigned, and {read} would be read"
         self._consumer.assign(self._places({place: one.begin for place, one in self._positions.ranges.items()}))
 
     def _look_at_topics(self) -> None:

@@ -102,6 +102,8 @@ class AlertLog:
                 self._entries[self._begin] = (self.complete_from, b"")
                 self._bytes -= len(oldest)
                 self._begin += 1
+            is_whole = self._begin == len(self._entries) or self.complete_from < self._entries[self._begin][0]
+            assert is_whole, f"all after {self.complete_from} is here, and {self._entries[self._begin][0]} as well"
             if self._begin > self._most:  # rarely, so that it costs nothing per entry
                 del self._entries[: self._begin]
                 self._begin = 0
@@ -237,6 +239,8 @@ class AlertsFlow(Flow):
         given = max(self.base + expected, self._newest, *(alarm.through for alarm in self.ledger.alarms()), 0)
         if comes < expected or given > self.base + end:
             self.base = given - comes
+        last = self.base + max(comes, end)
+        assert given <= last, f"the next record would get number {last + 1}, and numbers up to {given} are given"
         if not self.log.newest:
             # Not from the first entry on: numbers before it may belong to marks of transactions or refused records.
             first = min((first for first, _ in now.ranges.values()), default=0)

@@ -146,6 +146,7 @@ class Follower:
         if len(self._held) >= self._most_held:
             self.dropped += 1
             return
+        assert entry.sequence > self.seen, f"{entry.sequence} would be held back after {self.seen} was given"
         self._held[entry.sequence] = entry
         heapq.heappush(self._order, entry.sequence)
 
@@ -160,6 +161,8 @@ class Follower:
             self.by_event += 1
             self.seen = entry.sequence
             entries.append(entry)
+        held, order = len(self._held), len(self._order)
+        assert held == order, f"{held} entries are held back, of which {order} would be given"
         return entries
 
     def _begin_anew(self, newest: int) -> None:

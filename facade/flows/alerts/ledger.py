@@ -101,6 +101,7 @@ class AlarmLedger:
             alarms = self.by_condition.get(condition, {})
             for name in meant(source, alarms):
                 if (one := alarms.get(name)) is not None and _explains(one):
+                    assert one is not alarm, f"{one.key} would hide itself, and so be seen by nobody"
                     return one.key
         return None
 
@@ -168,6 +169,8 @@ class AlarmLedger:
         if anew or (alert.state == ACTIVE and alert.raised_at != alarm.source_raised_at):
             alarm.source_raised_at = alert.raised_at
             alarm.raised_at = alert.raised_at if believed else at_us
+        is_active = alert.state == ACTIVE
+        assert alarm.is_active == is_active, f"{alarm.key}: {alarm.state} {alarm.pending} after {alert.state}"
         self._touch(alarm, at_us)
         return None
 
@@ -183,6 +186,8 @@ class AlarmLedger:
             alarm = self._new(action.key)
         self._forget_actions_before_rest(alarm)
         take(action, alarm, at_us)
+        is_over = NEVER < alarm.shelved_until <= at_us
+        assert not is_over, f"{alarm.key} is shelved until {alarm.shelved_until}, which is past: it would not end"
         alarm.through = sequence
         alarm.acted = [*alarm.acted, sequence][-_MOST_ACTED:]
         if action.action == "SHELVE":
@@ -218,6 +223,9 @@ class AlarmLedger:
         """Return the alarms that changed since the last call; None for a forgotten alarm."""
         touched, self._touched = self._touched, {}
         for key in self._overdue(now_us):
+            alarm = self.get(key)
+            state = states.NORM if alarm is None else alarm.state
+            assert state == states.NORM, f"{key} would be forgotten, and is {state}"
             self.forget(key)
             touched[key] = None
             self._forgotten[key] = None
@@ -312,6 +320,7 @@ class AlarmLedger:
         _step(alarm, states.CLEAR_LATCHED if is_latching else states.CLEAR)
         if is_hidden and not is_latching:
             _step(alarm, states.ACKNOWLEDGE)
+        assert alarm.state not in states.ACTIVE, f"{alarm.key} is cleared, and {alarm.state}"
 
     def _forget_actions_before_rest(self, alarm: Alarm) -> None:
         if alarm.key in self._resting:
@@ -376,6 +385,8 @@ def take(action: Action, alarm: Alarm, at_us: Time) -> None:
     alarm.acted_at = action.time
     taken = ActionTaken(action.action, action.operator, action.comment, action.time, action.client)
     alarm.actions = _without_surplus([*alarm.actions, taken], alarm)
+    count = len(alarm.actions)
+    assert 0 < count <= _MOST_ACTIONS, f"{alarm.key}: a state with {count} actions would be refused after a restart"
 
 
 def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTaken]:

@@ -183,6 +183,8 @@ class AlertSource(OwnBus):
         return record
 
     def _send(self, alert: Alert, record: Record) -> None:
+        expected = self._sequence + 1
+        assert alert.sequence == expected, f"{self._source}: alert {alert.sequence} instead of {expected}: a false loss"
         self._sequence = alert.sequence  # also if it is lost, so that it shows as missing
         if self._timeout is None:
             self._writer.send(record)

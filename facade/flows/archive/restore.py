@@ -349,6 +349,9 @@ class Restored:
 
     def note(self, place: TopicPartition, step: PlacedRecords) -> None:
         """Count the records of a step."""
+        first, last, end = step.records[0].offset, step.records[-1].offset, self.ends.get(place, 0)
+        assert first == end, f"{place}: records from offset {first} on are written to a log that ends at {end}"
+        assert last - first + 1 == len(step.records), f"{place}: {len(step.records)} records for {first} to {last}"
         is_filled = step.records[0].key == FILLER and step.records[0].value is None
         self.ends[place] = step.records[-1].offset + 1 + (step.kind is not Kind.PLAIN)
         if is_filled:

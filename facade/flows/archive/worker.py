@@ -326,6 +326,7 @@ class ArchiveWorker:
             before = int(sizes[begin - 1]) if begin else 0
             end = min(int(np.searchsorted(sizes, before + most - file.size)) + 1, count)
             end = begin + int(np.argmax([*(hours[begin:end] > file.hour), True]))
+            assert end > begin, f"{place}: no record fits file {file.number}, which would never end"
             file.batches.append(batch.slice(begin, end - begin))
             if len(file.batches) >= _MOST_BATCHES:
                 file.batches = pa.Table.from_batches(file.batches).combine_chunks().to_batches()
@@ -386,12 +387,20 @@ class ArchiveWorker:
     def _note_written(self, contents: ArchiveEntry, size: int) -> None:
         """Move the position behind the first file of the queue, which is durable."""
         file, count = self._due.popleft(), contents.records
+        before = (self._newest or {}).get(file.place)
+        if before is not None:
+            is_next = contents.number == before.number + 1
+            assert is_next, f"{file.place}: file {contents.number} comes after file {before.number}"
+            joins = contents.log != before.log or contents.first >= before.next
+            assert joins, f"{file.place}: a file begins at {contents.first}, and the one before ends at {before.next}"
         if self._newest is not None:
             self._newest[file.place] = contents
         self._bytes += size
         self._newest_file = contents.name
         account = self.accounts[contents.topic]
         account.uncommitted -= count
+        left = account.uncommitted
+        assert left >= 0, f"{contents.topic}: {-left} records are written that were not read"
         account.consumed += count
         account.used += count
         _log.info("archived file=%s records=%d", contents.name, count)

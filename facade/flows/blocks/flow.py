@@ -133,6 +133,9 @@ class BlocksFlow(Projection[ProcessingBlock]):
         elif not has_ended:
             self._open_bytes += size
             blocks.add_open(block)
+        counted = sum(blocks.counts[state] for state in _ORDER)
+        there = len(blocks.open)
+        assert counted == there, f"{block.pb_id}: {counted} blocks count as open, {there} are shown"
         return USED
 
     def _has_room(self, state: str, size: int) -> bool:
@@ -146,9 +149,12 @@ class BlocksFlow(Projection[ProcessingBlock]):
         if before is not None:
             blocks = self.subarrays[before.subarray]
             blocks.counts[before.state] -= 1
+            assert blocks.counts[before.state] >= 0, f"{pb_id} was not counted as {before.state}"
             blocks.open.pop(pb_id, None)
             blocks.failed.pop(pb_id, None)
             blocks.version += 1
+        is_sound = self._open_bytes > 0 if self._open else self._open_bytes == 0
+        assert is_sound, f"{len(self._open)} open blocks have {self._open_bytes} bytes: no other would find room"
 
 
 class BlocksView(DeviceView):

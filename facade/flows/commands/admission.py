@@ -184,7 +184,7 @@ class OrderAdmission:
         """Return the record for ``commands``: only what a giver may choose is the giver's."""
         parent = self._commands[order.parent]
         ceiling = min(order.ceiling, parent.ceiling)
-        return msgspec.structs.replace(
+        admitted = msgspec.structs.replace(
             order,
             transaction_id=parent.transaction_id,
             not_after=min(order.not_after, order.deadline, ceiling),
@@ -196,6 +196,9 @@ class OrderAdmission:
             approver=parent.approver,  # so that what this order leads to is approved as well
             approver_client=parent.approver_client,
         )
+        times = admitted.not_after, admitted.deadline, admitted.ceiling, parent.ceiling
+        assert list(times) == sorted(times), f"{order.id} would outlive its parent: {times}"
+        return admitted
 
     def _refuse(self, one: _Waiting, why: str) -> None:
         order = one.order

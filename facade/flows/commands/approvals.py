@@ -129,6 +129,7 @@ def approve(gateway: "Gateway", device: str, decision: Decision, headers: Header
                 # After that time it may be UNDELIVERED, and must not begin any more.
                 not_after=min(now.not_after, waiting.not_after),
             )
+            assert is_second_person(message, message.approver), f"{message.id}: {operator} would approve an own command"
             if not tracker.change(message.id, NEW, message):
                 raise _not_waiting(waiting.id, where)
             under_way = gateway.send(message.id, command_record(message, headers))

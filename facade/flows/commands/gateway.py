@@ -203,6 +203,8 @@ class Gateway:
 
     def send(self, id: str, record: Record) -> AbstractContextManager[Sending]:
         """Queue a record of a command; the context, which its call is in while it waits, bars other calls from it."""
+        assert self.checking.locked(), f"{id} is sent while another command may be checked against what was before"
+        assert id not in self.sending, f"two calls would send {id}, and judge each by its own result"
         sending = self.sender.send(record, self.timeout)
         self.sending.add(id)
         return self._under_way(id, sending)

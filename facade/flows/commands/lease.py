@@ -50,6 +50,9 @@ class Lease:
             self._good_until = sent + self._term
         elif self.holder != self._incarnation:
             self._good_until = float("-inf")
+        may_command = self._good_until > float("-inf")
+        assert not may_command or self.holder == self._incarnation, f"{self._incarnation} and {self.holder} may command"
+        assert not (may_command and self._released), f"{self._incarnation} may command again after its end"
 
     @property
     def is_another_s(self) -> bool:

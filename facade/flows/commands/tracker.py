@@ -303,6 +303,7 @@ class Tracker:
 
     def _add(self, command: CommandMessage, state: str) -> Tracked:
         """Remember a command that is not known, in one of the states in which a command begins."""
+        assert command.id not in self._by_id, f"{command.id} is known: its outcome would be lost"
         tracked = Tracked.of(command, state)
         self._by_id[tracked.id] = tracked
         self._by_transaction[command.device, command.command, command.transaction_id] = tracked
@@ -364,6 +365,9 @@ class Tracker:
         elif before in OFF_THE_LOG and state not in WAITING:
             device.pending.pop(tracked.id, None)
             device.pending[tracked.id] = tracked  # as the newest one
+        is_open, total, there = tracked.id in device.pending, device.finished_total, len(device.finished)
+        assert is_open == (state not in ENDED), f"{tracked.id} is {state}, and {'' if is_open else 'not '}pending"
+        assert total >= there, f"{tracked.device}: {total} commands have finished, {there} are kept"
 
     def _forget(self, tracked: Tracked) -> None:
         del self._by_id[tracked.id]

@@ -43,6 +43,7 @@ from facade.flows.logs.records import (
 from facade.icd.model import Icd
 from facade.numbers import LARGEST
 from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
+from facade.runtime.accounts import MOST_ROWS
 from facade.runtime.log_export import SEQUENCE
 
 _LOCATION = {"host.name", "rack", "eb_id", "service.name", "service.namespace"}
@@ -455,8 +456,6 @@ def _at(found: Any, path: tuple[str, ...]) -> Any:
     return found if path else None
 
 
-MOST_ROWS = 100_000
-"""Most log records in one record of the bus."""
 LogRow = LogRecord | MetricRecord | BadRow
 _FAILURES = (msgspec.DecodeError, ValueError, TypeError, OverflowError, RecursionError)
 

@@ -39,6 +39,11 @@ class LogSums:
         self._runs: dict[str, list[list[int]]] = {}
         self._merged = 0
 
+    @property
+    def records(self) -> int:
+        """Return the number of records in the sums."""
+        return sum(found[_COUNT] for found in self._groups.values())
+
     def add(self, one: LogRecord, appended: Time) -> bool:
         """Count a record; return whether it is late.
 

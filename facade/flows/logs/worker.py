@@ -181,6 +181,10 @@ class LogFold:
             if offsets.begin == offsets.end:
                 continue
             sums = self._metrics.get(partition) if topic == METRICS else self._logs.get(partition)
+            if isinstance(sums, LogSums):
+                account = self._transaction.accounts[topic, partition]
+                judged = account.used + account.late
+                assert sums.records == judged, f"{topic}: {sums.records} records are summed up, {judged} used or late"
             for summary in (sums or LogSums()).summaries(name, topic, partition, offsets, self._most_summary):
                 yield as_record(SUMMARY, f"{topic}/{partition}", summary)
 

@@ -98,6 +98,7 @@ class Turns:
         prompt = sum(now - at < SLOW for at in self._began.values())
         while self._answering and prompt < PROMPT and len(self._began) + len(self._retried) < self._most:
             device = self._answering.popleft()
+            self._require_idle(device)
             self._began[device] = now
             prompt += 1
             yield device
@@ -105,8 +106,14 @@ class Turns:
             self._silent and len(self._retried) < self._most // 2 and len(self._began) + len(self._retried) < self._most
         ):
             device = self._silent.popleft()
+            self._require_idle(device)
             self._retried.add(device)
             yield device
+
+    def _require_idle(self, device: str) -> None:
+        busy = len(self._began) + len(self._retried)
+        assert busy < self._most, f"{device} would be job {busy + 1} of {self._most}: the source has no thread for it"
+        assert device not in self._began.keys() | self._retried, f"{device} would have two jobs"
 
 
 class Latency:

@@ -151,6 +151,8 @@ class QualityFlow(Projection[NewestMetric]):
 
     def _show(self, metric: NewestMetric) -> None:
         header, measured = metric.header, self.measured[metric.header.subarray]
+        shape, expected = metric.array.shape, self._metrics[header.metric].axes
+        assert len(shape) == expected, f"{header.metric}: an array of {shape} for {expected} axes"
         measured.newest[header.metric] = metric
         if header.scan_id is not None:
             measured.scan = header.scan_id, header.time

@@ -194,6 +194,9 @@ class ReservationLedger(Projection[Reservation]):
             if len(granted) > 1:
                 self._contested[resource] = None
         self.version += 1
+        count = len(self._known)
+        assert count <= MOST, f"expected at most {MOST} reservations, got {count}"
+        assert self._names <= MOST_NAMES, f"expected at most {MOST_NAMES} names in reservations, got {self._names}"
 
     def _remove(self, key: str) -> None:
         for known in (self._released, self._left_out):
@@ -214,6 +217,8 @@ class ReservationLedger(Projection[Reservation]):
             if not granted:
                 self._granted.pop(resource, None)
         self.version += 1
+        is_sound = self._names >= 0 if self._known else self._names == 0
+        assert is_sound, f"{len(self._known)} reservations have {self._names} names: no other would find room"
 
 
 def read_ledger(records: Iterable[Record], now: Time) -> ReservationLedger:

@@ -202,6 +202,7 @@ class Assembly:
             buffer=self._pool.buffer(),
             touched=0.0,
         )
+        assert len(self) <= self._limits.tables, f"{len(self)} tables are under way, of {self._limits.tables} allowed"
         return table
 
     def _take(self, table: PartialTable, header: TableSegment, content: bytes) -> Ended | None:
@@ -219,6 +220,8 @@ class Assembly:
             return self._give_up(
                 table, RecordRejected(reason, "$", f"a temporary file failed: {error.strerror or error}")
             )
+        assert table.records == header.count, f"complete, of {table.records} segments: {table}"
+        assert table.buffer.hashed == table.buffer.size, f"complete, of {table.buffer.hashed} bytes in order: {table}"
         self._forget(table, None)
         return complete(table)
 

@@ -95,6 +95,8 @@ class SegmentBuffer:
             self._pool.on_disk -= self.size
             self._file.close()
             self._file = None
+        free = min(self._pool.in_memory, self._pool.on_disk)
+        assert free >= 0, f"{-free} bytes were freed more often than taken: later tables would exceed the limits"
 
     def _keep(self, content: bytes) -> int:
         position = self.size

@@ -134,6 +134,8 @@ class PartitionState:
 
     def written(self) -> None:
         """Forget all written records."""
+        is_back = self.tried.log == self._written.log and self.tried.next < self._written.next
+        assert not is_back, f"partition {self.partition}: {self.tried.next} is written after {self._written.next}"
         self._written, self._records, self._past.note, self.account = self.tried, [], "", RunningAccount()
 
     def _entry(self, now_us: Time) -> Record:

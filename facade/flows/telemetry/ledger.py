@@ -187,6 +187,7 @@ class WindowLedger:
 
     def _add_group(self, group: Group) -> int:
         number = self._numbers[group] = len(self.groups)
+        assert number < self._size, f"group {group} would be number {number} of the arrays, which have {self._size}"
         self.groups.append(group)
         if isinstance(group, int):
             self._of_nodes[group] = number
@@ -271,6 +272,8 @@ class WindowLedger:
         count
             False for records that the snapshot already counts: they only rebuild windows.
         """
+        # A negative number would count from the end, and so for another group.
+        assert rows.group.min(initial=0) >= 0, f"{self.plan.topic}: rows of {rows.group.min()}, which is not kept"
         if self.totals.hear(rows.group, partition, heard):
             self._changed()
         if count:
@@ -293,8 +296,11 @@ class WindowLedger:
         together = merge([replace(rows.without_runs(), group=np.zeros(len(rows), dtype=np.int64))], epochs=False)
         if self._all_groups.add(together, self._read_to_of_all(), heard):
             self._is_looked_at = False
-        for window in self._members.keys() - set(self._all_groups):
+        windows = set(self._all_groups)
+        for window in self._members.keys() - windows:
             del self._members[window]
+        known = self._members.keys()
+        assert known == windows, f"{self.plan.topic}: windows {windows} over all groups, groups of {[*known]}"
 
     def take_watermark(self, watermark: Watermark, partition: int, *, count: bool = True) -> None:
         """Apply a watermark from a partition of the summary topic."""

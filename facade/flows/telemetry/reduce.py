@@ -307,6 +307,8 @@ def combine(columns: Mapping[str, Column], plan: Plan, sifted: Sifted, unused: S
     if unused:
         keep = np.ones(len(time), dtype=np.bool_)
         keep[unused] = False
+        left_out = len(time) - np.count_nonzero(keep)
+        assert left_out == len(unused), f"{len(unused)} records are refused, and {left_out} are not summed up"
         kept = {name: column[keep] for name, column in kept.items()}
         time, codes, late = time[keep], codes[keep], None if late is None else late[keep]
     if not len(time):

@@ -179,6 +179,8 @@ class TelemetryView:
             at = place[rows.group]
             found.places.append(ShownRows(one.window, at, rows.count, rows.time_max, rows.fields))
             found.window[at], found.count[at], found.is_whole[at] = one.window, rows.count, ~torn
+        places = sum(len(one.places) for one in found.places)
+        assert places <= size, f"{self._plan.topic}: {size} devices have {places} shown windows"
         if self.is_over_all and self._plan.window.all_expected and (over_all := ledger.shown_over_all()) is not None:
             found.is_whole[:] &= over_all.groups == ledger.expected
         return found

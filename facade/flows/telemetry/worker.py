@@ -160,7 +160,9 @@ class _Stream:
                 yield Summarised(self.plan.rack_key(nodes[0], nodes[-1]), summary, self._racks.partition(nodes[0]))
 
     def _by_rack(self, whole: Frame) -> Iterator[tuple[int, Frame]]:
-        racks = whole.group // self._racks.size  # ascending, as the nodes are
+        racks = whole.group // self._racks.size
+        is_sorted = np.all(racks[1:] >= racks[:-1])
+        assert is_sorted, f"{self.plan.topic}: a rack would have two summaries, of which one counts"
         starts = np.flatnonzero(np.diff(racks, prepend=-1)).tolist()
         for begin, end in pairwise([*starts, len(whole)]):
             yield int(racks[begin]), whole.rows(begin, end)
