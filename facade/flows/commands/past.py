@@ -77,7 +77,7 @@ class Past:
         if ack is not None and int(issued(ack.id)) <= LARGEST:
             tracker = self._tracker(ack.device)
             # The id of an approved command is older than its issue.
-            if issued(ack.id) >= self._since or tracker.find(ack.id) is not None:
+            if issued(ack.id) >= self._since or tracker.newest(ack.device, ack.id) is not None:
                 tracker.fold_ack(ack, 0.0)
 
     def add_refusal(self, record: Record) -> None:
@@ -197,7 +197,8 @@ class CommandFamily:
         """Add a record of ``command-acks``."""
         ack = decode_ack(record.value)
         if isinstance(ack, AckMessage) and not ack.withdrawer and (one := self._members.get(ack.id)) is not None:
-            one.acks.append((ack, record.timestamp_us))
+            if one.command is None or one.command.device == ack.device:  # others may have used its id
+                one.acks.append((ack, record.timestamp_us))
 
     def gather(self) -> None:
         """Put each order below its parent, when all commands have been read."""
