@@ -95,8 +95,10 @@ def _json_message(icd: Icd, topic: Topic, name: str) -> Node:
     if examples:
         found["examples"] = examples
     if "arrow" in topic.encodings and name == topic.message:
-        batches = icd.messages[_BATCH].get("examples", ())
-        examples += [{"headers": {_BATCH: batch}} for batch in batches if batch["message"].startswith(f"{name}/")]
+        batches, frames = (icd.messages[one].get("examples", ()) for one in (_BATCH, _FRAME))
+        batches = [batch for batch in batches if batch["message"].startswith(f"{name}/")]
+        examples += [{"headers": {_BATCH: batch}} for batch in batches]
+        examples += [{"headers": {_BATCH: one, FRAME: frame}} for one, frame in zip(batches, frames, strict=False)]
         found["headers"] = _batch_headers(name)
     return found
 

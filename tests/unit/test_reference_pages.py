@@ -12,10 +12,11 @@ from facade.icd.load import load
 
 ICD = load()
 PAGES = {path.rsplit("/", 1)[1]: text for path, text in export(ICD).items()}
-HEADERS = {"batch": "batch", "metric": "metric", "table-segment": "segment"}
+HEADERS = {"batch": "batch", "batch-frame": "frame", "metric": "metric", "table-segment": "segment"}
 KEYS = {
     "alert": "{condition}",
     "batch": "{constants[node]}",
+    "batch-frame": "7",
     "command": "{device}",
     "command-ack": "{device}",
     "flagging": "{subarray}",
