@@ -15,7 +15,7 @@ from typing import Protocol
 
 import msgspec
 
-from facade.bus.dead_letters import COUNT, dead_letter
+from facade.bus.dead_letters import COUNT, dead_letter, size_of
 from facade.bus.port import Aborted, OffsetRange, PartitionBatch, Record, Revoked, TransactionalLog
 from facade.clock import Clock, as_duration
 from facade.outcome import USED, Outcome, RecordRejected, Unused
@@ -25,7 +25,7 @@ from facade.runtime.accounts import ACCOUNTS, MOST_ROWS, RunningAccount
 _log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = 1.0
-"""Longest time between two accounts of a partition without records [s]."""
+"""Time after which the next commit has an account of a partition without records [s]."""
 
 OffsetRanges = Mapping[tuple[str, int], OffsetRange]
 """Offsets of a transaction, by topic and partition."""
@@ -103,7 +103,7 @@ class OpenTransaction:
         self.accounts[record.topic, record.partition].settle(outcome, count=(more or {}).get(COUNT, 1))
         if isinstance(outcome, RecordRejected):
             self.dead_letters.append(dead_letter(record, outcome, by=self._by, more=more))
-            self.dead_bytes += len(self.dead_letters[-1].value or b"")
+            self.dead_bytes += size_of(self.dead_letters[-1])
 
     def age(self) -> float:
         """Return the time since the transaction began [s]."""

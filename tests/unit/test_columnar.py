@@ -141,7 +141,7 @@ def test_a_take_is_bounded_in_rows(broker):
     one = worker(broker, rows=200)
     work(broker, one)
     assert totals(broker)["used"] == 1000
-    assert one._most == 4
+    assert one._fold._most == 4
     assert BatchLimits().rows <= 1_000_000
 
 

@@ -12,6 +12,7 @@ import pytest
 from facade.bus.port import Aborted
 from facade.clock import as_time
 from facade.codec.batches import BatchReader, ReadBatch
+from facade.flows.telemetry import summed as frames
 from facade.messages import StreamAccount
 from facade.runtime.stream_accounts import WorkerAccounts
 from tests.support.columnar import columnar, summed
@@ -278,3 +279,66 @@ def test_who_knows_no_frames_reads_the_columns():
     jsonschema.Draft202012Validator(ICD.messages["batch-frame"]).validate(
         json.loads(dict(summed(BATCH).headers)["frame"])
     )
+
+
+def from_producer(name, lie=lambda frame: None, rows=ROWS):
+    return replace(summed(columnar(rows, producer=name), lie), partition=0)
+
+
+@pytest.mark.parametrize("lie", [HIDDEN["sum"], OPEN["count"]], ids=["sum", "count"])
+def test_a_wrong_frame_is_used_by_nobody_though_more_producers_come_than_are_kept(broker, monkeypatch, lie):
+    monkeypatch.setattr(frames, "_MOST_PRODUCERS", 5)
+    known = [from_producer(name) for name in ("old", "a", "b", "c", "d")]
+    for one in known:
+        broker.append(one)
+    mine = worker(broker, recomputed=1.0)
+    work(broker, mine)
+    for one in (from_producer("a"), from_producer("old", lie), *(from_producer(f"new-{n}") for n in range(7))):
+        broker.append(one)
+    work(broker, mine)
+    found, rows = results(broker)
+    assert found["used"] == 14 * len(ROWS)
+    assert sum(row["fields"]["lost"]["sum"] for _, row in rows) == 14 * sum(range(20))
+    (text,) = set(said(broker))
+    assert "frame of old" in text
+
+
+def test_first_frames_of_many_producers_take_no_longer_than_their_columns_and_each_producer_is_judged_once(
+    broker, monkeypatch
+):
+    monkeypatch.setattr(frames, "_MOST_FIRST", 3)
+    for number in range(10):
+        for _ in range(2):
+            broker.append(from_producer(f"p{number}", rows=ROWS[:1]))
+    recomputed = []
+    rows_of = frames.BatchSums.rows
+    monkeypatch.setattr(frames.BatchSums, "rows", lambda self, batch: recomputed.append(batch) or rows_of(self, batch))
+    work(broker, worker(broker, recomputed=0.0))
+    producers = [batch.header.producer for batch in recomputed]
+    assert producers == ["p0", "p1", "p2", "p3"], "the first record is taken alone"
+    assert totals(broker)["used"] == 20
+
+
+def test_a_record_whose_headers_would_fill_a_transaction_with_dead_letters_becomes_one(broker):
+    rows = [heap(node=1, seq=seq, at=seq / 1e5) | ({"latency": -1.0} if seq else {}) for seq in range(500)]
+    bad = columnar(rows, producer="x")
+    bad = replace(bad, headers=(*bad.headers, ("trace", b"y" * 100_000)), partition=0)
+    broker.append(bad)
+    work(broker, worker(broker))
+    (letter,) = broker.read("dead-letters")
+    assert dict(letter.headers)["dl.count"] == b"500"
+    assert totals(broker)["dead_lettered"] == 500
+
+
+def test_batches_of_the_same_nodes_make_commits_no_rarer(broker):
+    """Sums of many batches are many rows until they are merged, and readers get one for each node."""
+    commits = []
+    mine = worker(broker, lambda: commits.append(broker.clock.monotonic()), cells_per_second=10)
+    for number in range(60):
+        for _ in range(5):
+            broker.append(from_producer("ingest-1", rows=[heap(node=1, seq=number)]))
+        mine.step()
+        broker.clock.sleep(0.02)
+    gaps = np.diff(sorted(set(commits)))
+    assert len(gaps) > 4
+    assert gaps.max() <= 0.2, "the interval of one node is 0.1 s"

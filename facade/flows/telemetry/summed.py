@@ -50,6 +50,9 @@ _ROUNDING: Final = 1e-9
 _MOST_PRODUCERS: Final = 10_000
 """Known producers; the next frame of one that was forgotten is recomputed as its first one."""
 _WHOLE: Final = ("window", "count", "time_min", "time_max")
+_MOST_FIRST: Final = 256
+"""Producers whose first frame is recomputed in one run, as this takes ten times as long as reading the columns. The
+columns of further ones are read, and their next frame is their first one."""
 _COUNTS: Final = np.dtype("<u4")
 """Counts of a packed sketch."""
 _OTHER_RULES: Final = "Object missing required field"
@@ -170,24 +173,39 @@ class SummedBatches:
         self._decode: Any = BatchDecoder(_form(plan, reader.named, self._sums.form)).decode_one
         self._dice = np.random.default_rng(0)
         self._known: dict[str, str] = {}
-        """Text about a wrong frame of each producer; empty: there was none. The producer known longest is first."""
+        """Text about a wrong frame of each producer; empty: none was. The one judged longest ago is first."""
         self._unsaid: set[str] = set()
 
     def fold(self, run: PartitionBatch, batches: Mapping[int, object]) -> Folded:
         """Sum up the batches whose frame can be used; `batches`: by their places in the run."""
         wrong: dict[str, None] = {}
-        found = ((at, one) for at, one in batches.items() if isinstance(one, ReadBatch) and one.frame)
-        claims = [claim for at, one in found if (claim := self._claim(run, at, one, wrong)) is not None]
-        if not claims:
-            return Folded(None, (), [*wrong])
+        claims = self._claims(run, batches, wrong)
+        folded = self._fold(run, claims, wrong) if claims else Folded(None, (), [*wrong])
+        while len(self._known) > _MOST_PRODUCERS:  # not before: a producer that is forgotten counts as never wrong
+            self._unsaid.discard(self._known.pop(next(iter(self._known))))
+        return folded
+
+    def _claims(self, run: PartitionBatch, batches: Mapping[int, object], wrong: dict[str, None]) -> list[_Claim]:
+        claims, new = list[_Claim](), set[str]()
+        for at, one in batches.items():
+            if not isinstance(one, ReadBatch) or not one.frame or (claim := self._claim(run, at, one, wrong)) is None:
+                continue
+            if claim.producer not in self._known:
+                if len(new) >= _MOST_FIRST and claim.producer not in new:
+                    continue
+                new.add(claim.producer)
+            claims.append(claim)
+        return claims
+
+    def _fold(self, run: PartitionBatch, claims: Sequence[_Claim], wrong: dict[str, None]) -> Folded:
         rows = self._rows(claims)
         starts = np.cumsum([0, *(len(claim.partials) for claim in claims)])
         known = np.array([claim.producer in self._known for claim in claims])
         usable = self._are_in_time(run, claims, rows, starts[:-1])
-        doubtful = ~known | self._contradict(claims, rows, starts[:-1]) | (self._dice.random(len(claims)) < self._share)
-        for number in np.flatnonzero(usable & doubtful).tolist():
+        doubtful = self._contradict(claims, rows, starts[:-1]) | (self._dice.random(len(claims)) < self._share)
+        for number in np.flatnonzero(usable & (~known | doubtful)).tolist():
             claim = claims[number]
-            if self._known.get(claim.producer):
+            if self._known.get(claim.producer) or (claim.producer in self._known and not doubtful[number]):
                 continue
             said = rows.rows(int(starts[number]), int(starts[number + 1]))
             self._note(run, claim, _difference(self._sums.rows(claim.batch), said), wrong)
@@ -280,9 +298,8 @@ class SummedBatches:
             self._unsaid.add(text)
             wrong[text] = None
             _log.warning("frame wrong %s", text)
+        self._known.pop(claim.producer, None)  # the newest verdict is forgotten last
         self._known[claim.producer] = text
-        if len(self._known) > _MOST_PRODUCERS:
-            self._unsaid.discard(self._known.pop(next(iter(self._known))))
 
 
 def _form(plan: Plan, named: Mapping[str, NumberField], kept: Mapping[str, Sequence[str]]) -> type[msgspec.Struct]:

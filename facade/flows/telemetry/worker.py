@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from facade.bus.dead_letters import COUNT, ROW
+from facade.bus.dead_letters import COUNT, ROW, size_of
 from facade.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.clock import NEVER, Clock, Time, as_seconds
 from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
@@ -41,13 +41,13 @@ from facade.outcome import LATE, USED, Outcome
 from facade.racks import Racks
 from facade.runtime.accounts import WRONG_FRAMES, RunningAccount
 from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
-from facade.windows.frame import Frame, merge
+from facade.windows.frame import Frame, distinct, merge
 from facade.windows.summaries import as_partials
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
-"""Longest wait for the first record of a transaction, and so the longest delay of a worker's end [s]."""
+"""Longest wait for the first record of a transaction [s]."""
 _ASK_AGAIN, _ASK_AGAIN_LATER = 0.05, 1.0
 """Shortest and longest time between two requests for the ends of partitions [s]."""
 _TOLD_AGAIN = 10.0
@@ -214,6 +214,8 @@ class TelemetryFold:
         """Largest lag of a partition, relative to the limit; above 1 the worker is behind."""
         self._frames: dict[tuple[str, int], list[Frame]] = {}
         """Partial sums of the open transaction, by topic and partition."""
+        self._cells: dict[tuple[str, int], int] = {}
+        """Most groups of one of these frames, by topic and partition."""
         self._wrong: set[str] = set()
         """Texts about wrong frames in the accounts of the transaction that is being committed."""
         self._most = self._limits.batch
@@ -299,7 +301,7 @@ class TelemetryFold:
         return self._transaction.age() >= wanted
 
     def _interval(self) -> float:
-        limits, cells = self._limits, sum(max(map(len, frames)) for frames in self._frames.values())
+        limits, cells = self._limits, sum(self._cells.values())
         return max(limits.interval, min(cells / limits.cells_per_second, limits.longest_interval))
 
     def _fold(self, run: PartitionBatch) -> Sequence[ReadBatch | Refused]:
@@ -343,12 +345,15 @@ class TelemetryFold:
         for at, rows in joined.by_batch(sorted(rejected)):
             batch, record = joined.batches[at], run.record(joined.index[at])
             start = int(joined.starts[at])
-            if len(rows) == batch.rows or len(self._transaction.dead_letters) + len(rows) > self._limits.letters:
+            headers = without(record.headers)
+            size = len(rows) * size_of(replace(record, value=None, headers=headers))
+            is_much = len(self._transaction.dead_letters) + len(rows) > self._limits.letters
+            if len(rows) == batch.rows or is_much or size > self._limits.limit_bytes:
                 self._transaction.settle(record, rejected[start + rows[0]], {COUNT: batch.rows})
                 rows = list(range(batch.rows))
             else:
                 for row in rows:
-                    letter = replace(record, value=joined.reader.row(batch, row), headers=without(record.headers))
+                    letter = replace(record, value=joined.reader.row(batch, row), headers=headers)
                     self._transaction.settle(letter, rejected[start + row], {ROW: row})
             unused += [start + row for row in rows]
         self._count(run, account, combine(joined, stream.plan, sifted, unused))
@@ -359,7 +364,9 @@ class TelemetryFold:
         if reduced.frame is not None:
             summed, judged = int(reduced.frame.count.sum()), reduced.used + reduced.late
             assert summed == judged, f"{run.topic}: {summed} records are summed up, {judged} are used or late"
-            mine = self._frames.setdefault((run.topic, run.partition), [])
+            place = run.topic, run.partition
+            self._cells[place] = max(self._cells.get(place, 0), len(distinct(reduced.frame.group)))
+            mine = self._frames.setdefault(place, [])
             mine.append(reduced.frame)
             if len(mine) > _MOST_FRAMES:
                 mine[:] = [merge(mine)]
@@ -408,7 +415,7 @@ class TelemetryFold:
 
     def end(self, *, is_committed: bool) -> None:
         """Forget the sums; watermarks that are committed hold."""
-        self._frames, self._lag = {}, 0.0
+        self._frames, self._cells, self._lag = {}, {}, 0.0
         if not is_committed:
             return
         for stream in self.streams.values():
