@@ -77,7 +77,7 @@ class Past:
         if ack is not None and int(issued(ack.id)) <= LARGEST:
             tracker = self._tracker(ack.device)
             # The id of an approved command is older than its issue.
-            if issued(ack.id) >= self._since or tracker.newest(ack.device, ack.id) is not None:
+            if issued(ack.id) >= self._since or tracker.find(ack.id) is not None:
                 tracker.fold_ack(ack, 0.0)
 
     def add_refusal(self, record: Record) -> None:

@@ -304,9 +304,9 @@ class Tracker:
 
         Whoever may speak for one device can use the id of another one's command, and those of orders are known before.
         A device server takes ids from the commands, so an acknowledgement for another device is refused. A controller
-        knows acknowledgements alone, so it has those of each device apart.
+        of several devices knows acknowledgements alone, so it has those of each device apart.
         """
-        return id if self._with_commands else f"{device} {id}"
+        return f"{device} {id}" if not self._with_commands and len(self._devices) > 1 else id
 
     def _all(self) -> list[Tracked]:
         with self._lock:
