@@ -84,7 +84,7 @@ class Handling:
 
     def _repeat(self, execution: Execution) -> None:
         """Write the known outcome again for a client that asks in time, without its states, which may be outdated."""
-        known = self.tracker.newest(execution.id)
+        known = self.tracker.newest(execution.device, execution.id)
         if known is None or known.status in BY_FACADE:
             return
         if self.is_late(execution):
@@ -127,7 +127,7 @@ class Handling:
 
     def is_settled(self, execution: Execution) -> bool:
         """Return whether the log forbids the execution of a command; then the command ends."""
-        known = self.tracker.newest(execution.id)
+        known = self.tracker.newest(execution.device, execution.id)
         if known is None:
             return False
         if known.status in FINAL:
@@ -144,7 +144,7 @@ class Handling:
         """Cancel an order that has ended, or whose parent has."""
         if not execution.message.parent or execution.cancel_reason:
             return
-        known = self.tracker.newest(execution.id)
+        known = self.tracker.newest(execution.device, execution.id)
         if known is not None and known.status == ABORTED:
             execution.take_back(known.text)
         elif why := self.parent_orders.why_ended(execution.message.parent):
@@ -212,7 +212,7 @@ class Handling:
             self.happen(execution, Event.ACCEPT if execution.message.repeatable else Event.PROVE)
         if execution.is_over:
             return False
-        known = self.tracker.newest(execution.id)
+        known = self.tracker.newest(execution.device, execution.id)
         if known is not None and known.status in FINAL:
             self.happen(execution, Event.HAS_OUTCOME)
         elif execution.cancel_reason:

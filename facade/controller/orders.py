@@ -17,7 +17,7 @@ from facade.clock import NOTHING, SECOND, Clock, Time, as_duration
 from facade.controller.execution_state import Execution, NotFollowed, Order, OrderOutcome, Reports
 from facade.controller.outbox import Outbox
 from facade.errors import ArgumentError, BusError
-from facade.flows.commands.messages import AckStatus, CommandMessage, issued, order_id, order_record
+from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, issued, order_id, order_record
 from facade.flows.commands.outcomes import FINAL, IN_PROGRESS
 from facade.flows.commands.tracker import Tracker
 from facade.icd.model import CommandDefinition, Icd
@@ -77,12 +77,12 @@ class Orders:
         execution.check()
         execution.order_counts.update(counts)
         execution.given += orders  # before they are sent: orders that may be on the bus end with the parent
-        self._send(execution, [order for order in orders if self._tracker.newest(order.id) is None])
+        self._send(execution, [order for order in orders if self._newest(order) is None])
         return orders
 
     def outcome(self, order: Order) -> OrderOutcome | None:
         """Return the outcome of an order; None: there is none yet."""
-        message, ack = order.message, self._tracker.newest(order.id)
+        message, ack = order.message, self._newest(order)
         if ack is not None and ack.status in FINAL:
             return OrderOutcome(message.device, message.command, order.id, ack.status, ack.text, ack.result)
         if order.undelivered and ack is None:
@@ -183,16 +183,19 @@ class Orders:
                     _log.info("order given id=%s device=%s parent=%s", order.id, order.message.device, execution.id)
                 return
 
+    def _newest(self, order: Order) -> AckMessage | None:
+        return self._tracker.newest(order.message.device, order.id)
+
     def _deadline(self, execution: Execution, order: Order) -> Time:
         """Return the end of the wait for an outcome: progress moves it, within the times of the parent."""
-        message, ack = order.message, self._tracker.newest(order.id)
+        message, ack = order.message, self._newest(order)
         until = message.deadline
         if ack is not None and ack.status == IN_PROGRESS and ack.remaining is not None:
             until = min(max(until, ack.time + as_duration(ack.remaining)), message.ceiling)
         return min(until, max(message.deadline, execution.deadline - _RESERVE))
 
     def _waited(self, order: Order) -> str:
-        known = self._tracker.newest(order.id)
+        known = self._newest(order)
         seen = "nobody has acknowledged it" if known is None else f"{known.origin} has said {known.status}"
         return f"no outcome in time, {seen}; whether it took effect is not known"
 

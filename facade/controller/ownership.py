@@ -118,7 +118,7 @@ class Ownership:
             execution.check()
 
     def _has_outcome(self, execution: Execution) -> bool:
-        known = self._tracker.newest(execution.id)
+        known = self._tracker.newest(execution.device, execution.id)
         return known is not None and known.status in FINAL - BY_FACADE
 
     def take(self, offset: CommandOffset) -> None:

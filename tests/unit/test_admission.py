@@ -283,6 +283,35 @@ def test_an_order_that_its_giver_has_ended_is_not_put_on_the_topic_of_commands(s
     assert [ack.status for ack in site.acks() if ack.id == order.id] == ["ABORTED"]
 
 
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_a_controller_of_another_device_ends_neither_an_order_nor_its_parent(site: Site, is_waiting: bool) -> None:
+    """A signature proves a device, and the ids of others are known: they are on the bus, or follow from it."""
+    parent = site.command()
+    if not is_waiting:
+        site.broker.append(command_record(parent))
+        site.acknowledge(parent, "ACCEPTED")
+        site.wait(0.5)
+    id = order_id(parent.id, SUBARRAY, "On", 1)
+    if is_waiting:
+        assert site.order(parent.id).id == id
+        site.wait(0.5)
+    for of in (parent.id, id):
+        site.ack(of, "COMPLETED", device=OTHER)
+    site.wait(0.5)
+    if is_waiting:
+        site.broker.append(command_record(parent))
+        site.acknowledge(parent, "ACCEPTED")
+    else:
+        site.order(parent.id)
+    site.wait(1)
+    assert [one.id for one in site.admitted()] == [id]
+    (order,) = site.admitted()
+    assert site.now.tracker.find(id).status != "COMPLETED"
+    site.acknowledge(order, "FAILED")
+    site.wait(1)
+    assert site.now.tracker.find(id).status == "FAILED"
+
+
 def test_a_server_without_the_lease_admits_nothing(site: Site) -> None:
     other = site.server(ready=False, settings=site.settings)
     site.order(site.parent().id)

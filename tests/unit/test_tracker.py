@@ -419,8 +419,9 @@ def test_a_controller_goes_by_acknowledgements_alone_and_finds_the_same_outcome(
         for tracker in (server, controller):
             for status in (first, *others):
                 tracker.fold_ack(ack(one, status), 0.0)
-        assert controller.newest(one.id) == server.newest(one.id)
-        assert controller.find(one.id).status == server.find(one.id).status
+        assert controller.newest(one.device, one.id) == server.newest(one.device, one.id)
+        (known,) = controller._all()
+        assert known.status == server.find(one.id).status
         left_open = controller.left_open("controller")
         assert bool(left_open) == (not server.find(one.id).final)
         begun_and_given_up = server.find(one.id).status == "TIMED_OUT" and first in ("ACCEPTED", "IN_PROGRESS")
@@ -436,12 +437,12 @@ def test_an_own_outcome_is_the_newest_until_the_log_has_one(before):
     own, first = ack(one, "FAILED"), ack(one, "COMPLETED")
     is_over = tracker.find(one.id).final
     tracker.note(own)
-    assert (tracker.newest(one.id) is own) != is_over
+    assert (tracker.newest(one.device, one.id) is own) != is_over
     tracker.fold_ack(ack(one, "IN_PROGRESS"), 0.0)  # of its own, read after the outcome was written
-    assert (tracker.newest(one.id) is own) != is_over
+    assert (tracker.newest(one.device, one.id) is own) != is_over
     assert tracker.left_open("controller") == []
     tracker.fold_ack(first, 0.0)
-    assert (tracker.newest(one.id) is first) != is_over
+    assert (tracker.newest(one.device, one.id) is first) != is_over
 
 
 def test_the_memory_of_a_controller_is_bounded():
@@ -452,8 +453,8 @@ def test_the_memory_of_a_controller_is_bounded():
             tracker.fold_ack(ack(one, status), 0.0)
         tracker.note(ack(one, "COMPLETED"))
         tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
-    assert [tracker.newest(one.id) is not None for one in made] == [False] * 40 + [True] * 10
-    assert tracker.find(made[-1].id).acks == []
+    assert [tracker.newest(one.device, one.id) is not None for one in made] == [False] * 40 + [True] * 10
+    assert tracker._all()[-1].acks == []
 
 
 def test_an_outcome_from_another_device_is_refused():
@@ -465,6 +466,21 @@ def test_an_outcome_from_another_device_is_refused():
     what = f"{one.id}: expected {DEVICE}, got mid-sdp/subarray/02"
     assert str(tracker.fold_ack(stranger, 0.0)) == f"device: $.device: {what}"
     assert not tracker.find(one.id).final
+
+
+@pytest.mark.parametrize("with_commands", [True, False])
+def test_who_may_speak_for_another_device_ends_no_command_before_it_is_read(with_commands):
+    """The ids of orders are known before they are given."""
+    other = "mid-sdp/subarray/02"
+    one, tracker = command(), Tracker([DEVICE, other], with_commands=with_commands)
+    for status in ("COMPLETED", *["ACCEPTED"] * 60):
+        stranger = AckMessage(id=one.id, device=other, command="Scan", status=status, time=T0, origin="other")
+        tracker.fold_ack(stranger, 0.0)
+    if with_commands:
+        tracker.fold_command(one, record())
+    assert tracker.newest(DEVICE, one.id) is None
+    assert tracker.fold_ack(ack(one, "FAILED"), 0.0) is USED
+    assert tracker.newest(DEVICE, one.id).status == "FAILED"
 
 
 def test_issue_times_never_go_back():

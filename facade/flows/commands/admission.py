@@ -91,10 +91,13 @@ class OrderAdmission:
     clock: Clock
     _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
     _commands: Bounded[str, CommandMessage] = field(default_factory=lambda: Bounded(_KEPT), init=False)
-    """Open commands that may give orders, and admitted orders, without arguments."""
-    _begun: Bounded[str, None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
-    _ended: Bounded[str, None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
-    """Ids of commands that a controller has begun, and that have an outcome."""
+    """Commands that may give orders, and admitted orders, without arguments."""
+    _begun: Bounded[tuple[str, str], None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
+    _ended: Bounded[tuple[str, str], None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
+    """Device and id of commands that a controller has begun, and that have an outcome.
+
+    With the device, as a signature proves no more: a controller can say anything about any id under its own device.
+    """
     _closed: Bounded[str, None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
     """Ids of orders that have ended without a record on ``commands``."""
 
@@ -107,7 +110,7 @@ class OrderAdmission:
             return RecordRejected("id", "$.id", what)
         if order.device not in self.own:
             return Suppressed("other-device")
-        if order.id in self._commands or order.id in self._ended or order.id in self._waiting:
+        if order.id in self._commands or (order.device, order.id) in self._ended or order.id in self._waiting:
             return Suppressed("repeated")
         if self.clock.now_us() > order.not_after:
             return Suppressed("late")
@@ -122,19 +125,19 @@ class OrderAdmission:
         self._waiting.pop(command.id, None)
         known = self._definition(command)
         matters = command.parent or (known is not None and known.orders)
-        if matters and command.id not in self._ended and command.ceiling > self.clock.now_us():
+        if matters and command.ceiling > self.clock.now_us():
             self._commands.setdefault(command.id, msgspec.structs.replace(command, argument=None))
 
     def note_ack(self, ack: AckMessage) -> bool:
         """Note an acknowledgement for any device; return whether it is one of an order that is not on ``commands``."""
+        key = ack.device, ack.id
         if ack.status not in FINAL:
-            self._begun.setdefault(ack.id, None)
+            self._begun.setdefault(key, None)
         else:
-            self._ended.setdefault(ack.id, None)
-            self._begun.pop(ack.id, None)
-            self._commands.pop(ack.id, None)
+            self._ended.setdefault(key, None)
         waiting = self._waiting.get(ack.id)
-        if waiting is not None and waiting.written == float("-inf") and ack.status in FINAL:
+        is_its = waiting is not None and waiting.order.device == ack.device
+        if waiting is not None and is_its and waiting.written == float("-inf") and ack.status in FINAL:
             self._close(ack.id)
         return ack.id in self._closed
 
@@ -160,8 +163,9 @@ class OrderAdmission:
     def _objection(self, order: CommandMessage) -> str:
         """Return the reason why an order is not admitted; empty: it is."""
         parent, place = self._commands.get(order.parent), self._place(order)
-        if parent is None or order.parent not in self._begun:
-            ended = ", which has ended" if order.parent in self._ended else ""
+        key = ("" if parent is None else parent.device), order.parent
+        if parent is None or key not in self._begun or key in self._ended:
+            ended = ", which has ended" if key in self._ended else ""
             return f"$.parent: expected a command that is being executed, got {order.parent!r:.200}{ended}"
         by = self._definition(parent)
         if by is None or place not in by.orders:

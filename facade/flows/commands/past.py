@@ -197,7 +197,8 @@ class CommandFamily:
         """Add a record of ``command-acks``."""
         ack = decode_ack(record.value)
         if isinstance(ack, AckMessage) and not ack.withdrawer and (one := self._members.get(ack.id)) is not None:
-            one.acks.append((ack, record.timestamp_us))
+            if one.command is None or one.command.device == ack.device:  # others may have used its id
+                one.acks.append((ack, record.timestamp_us))
 
     def gather(self) -> None:
         """Put each order below its parent, when all commands have been read."""

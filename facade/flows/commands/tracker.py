@@ -77,8 +77,10 @@ class Tracker:
         self._with_commands = with_commands
         self._devices = {device: _Device() for device in devices}
         self._by_id: dict[str, Tracked] = {}
+        """By `_key`."""
         self._by_transaction: dict[tuple[str, str, str], Tracked] = {}
-        self._orphans: dict[str, list[tuple[float, AckMessage]]] = {}
+        self._orphans: dict[tuple[str, str], list[tuple[float, AckMessage]]] = {}
+        """Acknowledgements of commands that were not read yet, by device and id: a signature proves the device only."""
         self._lock = threading.RLock()
         self.live = False
         """Whether all records from before the start have been read."""
@@ -134,7 +136,7 @@ class Tracker:
             self.change(command.id, SENT, command)
             tracked.place = f"{record.topic}/{record.partition}@{record.offset}"
             tracked.appended_us = record.timestamp_us
-            for _, ack in self._orphans.pop(command.id, ()):
+            for _, ack in self._orphans.pop((command.device, command.id), ()):
                 self._apply(tracked, ack)
             return USED
 
@@ -179,7 +181,7 @@ class Tracker:
         with self._lock:
             if (why := self.objection(ack)) is not None:
                 return why
-            tracked = self._by_id.get(ack.id)
+            tracked = self._by_id.get(self._key(ack.device, ack.id))
             if not self._with_commands:
                 self._apply(tracked or self._add(command_of(ack.id, ack.device, ack.command), NEW), ack)
             elif tracked is None or tracked.state in OFF_THE_LOG:
@@ -191,16 +193,16 @@ class Tracker:
     def note(self, outcome: AckMessage) -> None:
         """Note an outcome that the bus has, and that was not read yet; an earlier one of the log overrules it."""
         with self._lock:
-            tracked = self._by_id.get(outcome.id) or self._add(
+            tracked = self._by_id.get(self._key(outcome.device, outcome.id)) or self._add(
                 command_of(outcome.id, outcome.device, outcome.command), NEW
             )
             if NOTED in TRANSITIONS[tracked.state]:
                 tracked.newest = outcome
                 self._move(tracked, NOTED)
 
-    def newest(self, id: str) -> AckMessage | None:
-        """Return the outcome of a command, or else its newest acknowledgement; None: there is none."""
-        tracked = self._by_id.get(id)
+    def newest(self, device: str, id: str) -> AckMessage | None:
+        """Return the outcome of a device's command, or else its newest acknowledgement; None: there is none."""
+        tracked = self._by_id.get(self._key(device, id))
         return None if tracked is None else tracked.newest
 
     def left_open(self, origin: str) -> list[AckMessage]:
@@ -217,7 +219,7 @@ class Tracker:
         """Return the reason why an acknowledgement is refused, if there is one."""
         if ack.device not in self._devices:
             return Suppressed("other-device")
-        tracked = self._by_id.get(ack.id)
+        tracked = self._by_id.get(self._key(ack.device, ack.id))
         if ack.withdrawer:
             what = "expected none: device servers write withdrawals to commands-held"
             return RecordRejected("withdrawer", "$.withdrawer", what)
@@ -226,7 +228,7 @@ class Tracker:
         return None
 
     def _keep_orphan(self, ack: AckMessage, monotonic: float) -> None:
-        waiting = self._orphans.setdefault(ack.id, [])
+        waiting = self._orphans.setdefault((ack.device, ack.id), [])
         if len(waiting) < self._most_acks or (ack.status in FINAL and not any(a.status in FINAL for _, a in waiting)):
             waiting.append((monotonic, ack))
         # At a start the acknowledgements of thousands of commands may be read before the commands.
@@ -242,8 +244,8 @@ class Tracker:
             self.live = True
             # The record of an UNDELIVERED command may come at any time.
             old = [
-                id
-                for id, acks in self._orphans.items()
+                key
+                for key, acks in self._orphans.items()
                 if monotonic - acks[0][0] > _ORPHAN and acks[0][1].status != UNDELIVERED
             ]
             self._drop_orphans(old)
@@ -297,6 +299,15 @@ class Tracker:
         """Return a device's command with a transaction id."""
         return self._by_transaction.get((device, command, transaction_id))
 
+    def _key(self, device: str, id: str) -> str:
+        """Return the key of a command.
+
+        Whoever may speak for one device can use the id of another one's command, and those of orders are known before.
+        A device server takes ids from the commands, so an acknowledgement for another device is refused. A controller
+        of several devices knows acknowledgements alone, so it has those of each device apart.
+        """
+        return f"{device} {id}" if not self._with_commands and len(self._devices) > 1 else id
+
     def _all(self) -> list[Tracked]:
         with self._lock:
             return list(self._by_id.values())
@@ -304,7 +315,7 @@ class Tracker:
     def _add(self, command: CommandMessage, state: str) -> Tracked:
         """Remember a command that is not known, in one of the states in which a command begins."""
         tracked = Tracked.of(command, state)
-        self._by_id[tracked.id] = tracked
+        self._by_id[self._key(command.device, command.id)] = tracked
         self._by_transaction[command.device, command.command, command.transaction_id] = tracked
         device = self._devices[command.device]
         device.pending[tracked.id] = tracked
@@ -366,13 +377,13 @@ class Tracker:
             device.pending[tracked.id] = tracked  # as the newest one
 
     def _forget(self, tracked: Tracked) -> None:
-        del self._by_id[tracked.id]
+        del self._by_id[self._key(tracked.device, tracked.id)]
         key = (tracked.device, tracked.command, tracked.message.transaction_id)
         if self._by_transaction.get(key) is tracked:
             del self._by_transaction[key]
 
-    def _drop_orphans(self, ids: Iterable[str]) -> None:
-        for id in ids:
-            acks = self._orphans.pop(id)
+    def _drop_orphans(self, keys: Iterable[tuple[str, str]]) -> None:
+        for key in keys:
+            acks = self._orphans.pop(key)
             self.unknown[acks[0][1].device] += len(acks)
             self._devices[acks[0][1].device].version += 1
