@@ -51,9 +51,9 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.runtime.composition import Server
 from facade.runtime.heartbeats import (
+    SERVERS,
     SILENT,
     STANDBY,
-    TOPIC,
     HeartbeatMessage,
     Pulse,
     SignOfLife,
@@ -285,10 +285,10 @@ def is_exported() -> bool | None:
 
 
 def _open(settings: Settings, bus: KafkaBus) -> Reader:
-    """Open a reader of the heartbeats of the last seconds: each living process is among them."""
+    """Open a reader of the servers' heartbeats of the last seconds: each living one is among them."""
     connection, since = Connection(settings), SystemClock().now_us() - 2 * SILENT
-    ranges = find_range(connection, TOPIC, newest=1) | find_range(connection, TOPIC, since=since)
-    return bus.open_reader({TOPIC: None}, {TOPIC: {partition: first for partition, (first, _) in ranges.items()}})
+    ranges = find_range(connection, SERVERS, newest=1) | find_range(connection, SERVERS, since=since)
+    return bus.open_reader({SERVERS: None}, {SERVERS: {partition: first for partition, (first, _) in ranges.items()}})
 
 
 def _take(reader: Reader, fold: Callable[[HeartbeatMessage, Time], None]) -> None:

@@ -1,5 +1,8 @@
 """Heartbeats: each process of the facade and each controller writes them to one topic; its last one says `stopping`.
 
+Device servers write theirs to a second topic as well, where nobody else may write. There they learn who serves their
+devices: on the first topic, any program with heartbeats could pose as a server's successor.
+
 Silence is judged by the log alone, from the broker's timestamps of heartbeats. The judge writes heartbeats itself: if
 even these do not come, the bus is away, and the state of every component is unknown.
 """
@@ -24,7 +27,7 @@ from facade.runtime.flow import Flow
 from facade.runtime.health_issues import DEGRADED, FAILED
 from facade.runtime.steps import StepThread
 
-TOPIC = "heartbeats"
+TOPIC, SERVERS = "heartbeats", "server-heartbeats"
 INTERVAL = 1.0
 """Time between two heartbeats [s]."""
 _HURRY = 0.1
@@ -46,9 +49,9 @@ HeartbeatMessage = messages.Heartbeat
 decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
 
 
-def heartbeat_record(heartbeat: HeartbeatMessage) -> Record:
+def heartbeat_record(heartbeat: HeartbeatMessage, topic: str = TOPIC) -> Record:
     """Return the record of a heartbeat."""
-    return Record(topic=TOPIC, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))
+    return Record(topic=topic, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))
 
 
 def began(incarnation: str) -> float:
@@ -132,7 +135,8 @@ class SignOfLife:
             complaints=_limited(self._complaints()),
         )
         self.sent(heartbeat, self._clock.monotonic())
-        self.send(heartbeat_record(heartbeat))
+        for topic in (SERVERS, TOPIC) if self._role == "server" else (TOPIC,):
+            self.send(heartbeat_record(heartbeat, topic))
 
 
 class Pulse:
@@ -167,11 +171,10 @@ class Heard(NamedTuple):
 
 
 class Heartbeats(Flow):
-    """A flow: the newest heartbeat of each component."""
+    """A flow: the newest heartbeat of each component, on one of the two topics."""
 
-    topic = TOPIC
-
-    def __init__(self) -> None:
+    def __init__(self, topic: str = TOPIC) -> None:
+        self.topic = topic
         self.newest: dict[str, Heard] = {}
         """By component; after its final heartbeat it is `stopping`."""
         self.listeners: list[Callable[[HeartbeatMessage, Time], None]] = []

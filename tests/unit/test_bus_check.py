@@ -77,7 +77,14 @@ def test_a_topic_of_a_setting_is_needed_only_with_the_setting():
             without, used = (bus_checks.used_by(Settings(**{topic.setting: on}), ICD) for on in (False, True))
             assert {*used.topics} - {*without.topics} == {name}
     needs = bus_checks.needs_of(bus_checks.used_by(Settings(), ICD), "ingest")
-    assert {*needs} == {"ingest.summary", "telemetry.summary", "snapshots", "heartbeats", "dead-letters"}
+    assert {*needs} == {
+        "ingest.summary",
+        "telemetry.summary",
+        "snapshots",
+        "heartbeats",
+        "server-heartbeats",
+        "dead-letters",
+    }
 
 
 @pytest.mark.parametrize(

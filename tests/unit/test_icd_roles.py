@@ -35,6 +35,7 @@ from facade.runtime.accounts import ACCOUNTS
 from facade.runtime.composition import Server
 from facade.runtime.device_state import SETTINGS
 from facade.runtime.device_state import TOPIC as STATE
+from facade.runtime.heartbeats import SERVERS
 from facade.runtime.replay import TOPIC as REPLAY
 from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
@@ -96,7 +97,7 @@ def test_a_device_server_reads_what_the_icd_says_and_writes_nothing_else(role: s
     # Others threads read the bytes of tables, and once what a mirror before has written; a standby reads heartbeats.
     beside = {topic for kind, topic in ((Contents, CALIBRATION), (Mirror, MODEL)) if service.find(kind)}
     beside.add(REPLAY)  # only in deployments that show one
-    beside.add(HEARTBEATS)
+    beside.add(SERVERS)
     beside |= {ACTIONS} if role == "alerts" else set()  # only once there is one among the alerts
     assert bus.seen | beside == READ[role]
     logs = {topic: broker.read(topic) for topic in ICD.topics}

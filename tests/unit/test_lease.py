@@ -1,9 +1,12 @@
 """Who may command, by the heartbeats on the log: tables of what the servers of one name see."""
 
+import msgspec
 import pytest
 
 from facade.flows.commands.lease import TERM, Lease
 from facade.flows.commands.messages import HeartbeatMessage
+from facade.runtime.heartbeats import SERVERS, TOPIC, heartbeat_record
+from tests.support.commanding import Bench
 
 NAME = "SdpFacade-subarray"
 T0 = 1_800_000_000.0
@@ -127,3 +130,16 @@ def test_an_absent_bus_costs_no_memory():
     for step in range(10_000):
         lease.sent(beat("a", T0 + step), T0 + step)
     assert len(lease._sent) == 100
+
+
+@pytest.mark.parametrize(("topic", "is_lost"), [(TOPIC, False), (SERVERS, True)])
+def test_only_device_servers_can_take_the_lease_of_one(topic: str, is_lost: bool) -> None:
+    """Controllers and workers write heartbeats too, under any name."""
+    bench = Bench()
+    server = bench.server()
+    own = server.service.sign_of_life.incarnation
+    for incarnation, stopping in ((own, True), ("2000000000.000-x-y", False)):
+        forged = msgspec.structs.replace(beat(incarnation, bench.clock.now()), component=server.service.instance)
+        bench.broker.append(heartbeat_record(msgspec.structs.replace(forged, stopping=stopping), topic))
+    server.cycle()
+    assert server.gateway.lease.held(bench.clock.monotonic()) != is_lost

@@ -16,7 +16,17 @@ ROOT = Path(facade.__file__).parents[1]
 FOLDERS = sorted(path.name for path in (ROOT / "facade" / "flows").iterdir() if (path / "manifest.py").is_file())
 GENERIC = ("facade/runtime", "facade/bus", "facade/codec", "facade/exports", "facade/cli", "devices/base.py",
            "devices/server.py", "devices/classes.py", "devices/mapping.py", "devices/registration.py")  # fmt: skip
-OF_THE_RUNTIME = {"accounts", "heartbeats", "positions", "snapshots", "dead-letters", "state", "settings", "replay"}
+OF_THE_RUNTIME = {
+    "accounts",
+    "heartbeats",
+    "server-heartbeats",
+    "positions",
+    "snapshots",
+    "dead-letters",
+    "state",
+    "settings",
+    "replay",
+}
 """Topics that the runtime itself writes and reads."""
 
 

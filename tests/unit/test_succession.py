@@ -21,7 +21,16 @@ from facade.config import Settings
 from facade.errors import BusError
 from facade.flows.commands.lease import Lease
 from facade.messages import Heartbeat
-from facade.runtime.heartbeats import TOPIC, Pulse, SignOfLife, began, decode_heartbeat, heartbeat_record, host_of
+from facade.runtime.heartbeats import (
+    SERVERS,
+    TOPIC,
+    Pulse,
+    SignOfLife,
+    began,
+    decode_heartbeat,
+    heartbeat_record,
+    host_of,
+)
 from tests.support.waiting import until
 
 SERVER = "SdpFacade-subarray"
@@ -380,7 +389,7 @@ class Ended(Exception):
 def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartbeat_when_it_is_replaced(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log, clock = MemoryLog({TOPIC: 1}), ManualClock()
+    log, clock = MemoryLog({SERVERS: 1, TOPIC: 1}), ManualClock()
     own = SignOfLife(SERVER, "server", log.append, clock)
     own.perform()
     clock.sleep(10.0)
@@ -390,7 +399,7 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartb
     def open_reader(settings: object, bus: object) -> Reader:
         if failures:
             raise failures.pop()
-        return MemoryBus(log).open_reader({TOPIC: None}, {})
+        return MemoryBus(log).open_reader({SERVERS: None}, {})
 
     def end_process(code: int) -> None:
         raise Ended(code)
@@ -406,20 +415,35 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartb
         follow(stop)
     assert stop.waits == 2
     assert caplog.text.count("no broker") == 1
-    assert len(log.records(TOPIC)) == 2, "no final heartbeat"
+    assert len(log.records(SERVERS)) == 2, "no final heartbeat"
+
+
+def test_only_what_device_servers_write_tells_of_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controllers and workers write heartbeats too, under any name."""
+    log, heard = MemoryLog({SERVERS: 1, TOPIC: 1}), []
+    log.append(heartbeat_record(sign(FIRST), TOPIC))
+    own = SignOfLife(SERVER, "server", log.append, ManualClock())
+    own.perform()
+    monkeypatch.setattr(standby, "find_range", lambda connection, topic, **how: {0: (0, 1)})
+    monkeypatch.setattr(standby, "Connection", lambda settings: None)
+    bus: Any = SimpleNamespace(open_reader=lambda topics, starts: MemoryBus(log).open_reader(topics, {}))
+    monkeypatch.setattr(standby, "_WAIT", 0.0)
+    standby._take(standby._open(Settings(), bus), lambda beat, at: heard.append(beat.incarnation))
+    assert heard == [own.incarnation]
+    assert len(log.records(TOPIC)) == 2, "all others know it by the topic of all"
 
 
 def test_while_another_server_holds_the_lease_heartbeats_come_more_often() -> None:
-    log, clock, lease = MemoryLog({TOPIC: 1}), ManualClock(), Lease(SERVER, "b")
+    log, clock, lease = MemoryLog({SERVERS: 1, TOPIC: 1}), ManualClock(), Lease(SERVER, "b")
     own = SignOfLife(SERVER, "server", log.append, clock)
     own.interval, own.hurries = 0.5, lambda: lease.is_another_s
 
     def given_in_a_second() -> int:
-        before = len(log.records(TOPIC))
+        before = len(log.records(SERVERS))
         for _ in range(20):
             clock.sleep(0.05)
             own.perform()
-        return len(log.records(TOPIC)) - before
+        return len(log.records(SERVERS)) - before
 
     assert given_in_a_second() == 2, "nobody holds it: the bus may be away"
     lease.fold(sign("a"), 1)
@@ -471,7 +495,7 @@ def stand_by(monkeypatch: pytest.MonkeyPatch, log: MemoryLog, presence: Callable
     bus: Any = MemoryBus(log)
     bus.close = lambda timeout: None
     monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
-    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({TOPIC: None}, {}))
+    monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({SERVERS: None}, {}))
     monkeypatch.setattr(standby.tango, "Database", lambda: None)
     monkeypatch.setattr(standby, "_end_server", lambda database, instance, clock: None)
     monkeypatch.setattr(standby, "_presence", lambda database, instance: presence())
@@ -479,30 +503,30 @@ def stand_by(monkeypatch: pytest.MonkeyPatch, log: MemoryLog, presence: Callable
 
 
 def test_a_standby_writes_heartbeats_while_it_asks_and_for_as_long_as_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    log, clock = MemoryLog({TOPIC: 1}), ManualClock()
+    log, clock = MemoryLog({SERVERS: 1, TOPIC: 1}), ManualClock()
     monkeypatch.setattr(standby, "SystemClock", lambda: clock)
-    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
+    log.append(heartbeat_record(sign("0.000-a", stopping=True), SERVERS))
     found = [Reachability.GONE, Reachability.UNKNOWN]
 
     def presence() -> Reachability:
-        before = len(log.records(TOPIC))
+        before = len(log.records(SERVERS))
         clock.sleep(40.0)
-        until(lambda: len(log.records(TOPIC)) > before, "it goes on")
+        until(lambda: len(log.records(SERVERS)) > before, "it goes on")
         return found.pop()
 
     stand_by(monkeypatch, log, presence).end()
 
 
 def test_a_server_that_is_heard_while_a_standby_asks_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = MemoryLog({TOPIC: 1})
-    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
+    log = MemoryLog({SERVERS: 1, TOPIC: 1})
+    log.append(heartbeat_record(sign("0.000-a", stopping=True), SERVERS))
     heard = [msgspec.structs.replace(sign("1.000-b"), interval=0.05)]
     asked: list[bool] = []
 
     def presence() -> Reachability:
         asked.append(bool(heard))
         if heard:
-            log.append(heartbeat_record(heard.pop()))
+            log.append(heartbeat_record(heard.pop(), SERVERS))
         return Reachability.GONE
 
     stand_by(monkeypatch, log, presence).end()
@@ -512,12 +536,12 @@ def test_a_server_that_is_heard_while_a_standby_asks_goes_on(monkeypatch: pytest
 def test_a_standby_whose_turn_it_is_stands_first_until_it_is_heard_as_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    log, stop = MemoryLog({TOPIC: 1}), threading.Event()
-    log.append(heartbeat_record(sign("0.000-a", stopping=True)))
+    log, stop = MemoryLog({SERVERS: 1, TOPIC: 1}), threading.Event()
+    log.append(heartbeat_record(sign("0.000-a", stopping=True), SERVERS))
     pulse = stand_by(monkeypatch, log, gone)
 
     def told() -> list[tuple[str, bool]]:
-        found = [decode_heartbeat(one.value) for one in log.records(TOPIC)[1:]]
+        found = [decode_heartbeat(one.value) for one in log.records(SERVERS)[1:]]
         return [(one.component, one.stopping) for one in found if isinstance(one, Heartbeat)]
 
     before = len(told())
@@ -548,4 +572,4 @@ def test_a_standby_that_is_told_to_end_when_the_server_ends_does_not_serve(monke
     monkeypatch.setattr(standby, "end_process", end_process)
     monkeypatch.setattr(Succession, "is_due", is_due)
     with pytest.raises(Ended):
-        stand_by(monkeypatch, MemoryLog({TOPIC: 1}), gone)
+        stand_by(monkeypatch, MemoryLog({SERVERS: 1, TOPIC: 1}), gone)

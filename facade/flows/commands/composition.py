@@ -33,7 +33,7 @@ from facade.runtime.device_state import SETTINGS, DeviceSettings
 from facade.runtime.device_state import TOPIC as STATES
 from facade.runtime.flow import Fault, FaultKey
 from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
-from facade.runtime.heartbeats import SILENT
+from facade.runtime.heartbeats import SERVERS, SILENT, Heartbeats
 from facade.runtime.replay import why_refused
 from facade.runtime.steps import run_steps
 
@@ -176,7 +176,10 @@ def compose(server: Server) -> None:
     sign.devices, sign.interval, sign.sent = list(classes), INTERVAL, lease.sent
     sign.send, sign.flush = sender.post, sender.close
     sign.hurries = lambda: lease.is_another_s  # the first one after the lease has lapsed takes it
-    server.heartbeats().listeners += [lease.fold, components.fold]
+    server.heartbeats().listeners.append(components.fold)
+    servers = Heartbeats(SERVERS)
+    servers.listeners.append(lease.fold)
+    server.flows.append(servers)
     server.is_eager |= SUBARRAY in server.devices
     approvals = server.settings.need_approval
     known = {
@@ -185,7 +188,7 @@ def compose(server: Server) -> None:
     if unknown := sorted(approvals - known):
         raise ConfigError(f"settings: approvals: expected some of {', '.join(sorted(known))}, got {unknown[0]!r:.100}")
     held = (HELD_COMMANDS,) if approvals else ()
-    log = (STATES, SETTINGS, COMMANDS, ACKS, HEARTBEATS, *held)
+    log = (STATES, SETTINGS, COMMANDS, ACKS, HEARTBEATS, SERVERS, *held)
     shown = Shown(
         classes=classes,
         tracker=tracker,

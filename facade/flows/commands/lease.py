@@ -1,6 +1,7 @@
 """The lease that allows one of several device servers of the same name to command, by the heartbeats on the log.
 
-Every server writes heartbeats to one partition and reads them all, so all judge by the same sequence. The holder keeps
+Every server writes heartbeats to one partition, where only device servers may write, and reads them all. So all judge
+by the same sequence. The holder keeps
 the lease while its heartbeats follow each other within the term, by the broker's clock; otherwise the next heartbeat of
 any server takes it. A server trusts its own lease only for the term after *sending* a heartbeat that it has read back:
 a suspended server refuses before another one can have taken over.

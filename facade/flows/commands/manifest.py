@@ -13,9 +13,14 @@ MANIFEST = Manifest(
         "commands-held": Isolation.READ_COMMITTED,
         "state": Isolation.READ_COMMITTED,
         "settings": Isolation.READ_COMMITTED,
+        "server-heartbeats": Isolation.READ_COMMITTED,
     },
     set_aside_by=dict.fromkeys(
-        ("commands", "orders", "commands-held", "command-acks", "command-refusals", "state", "settings"), "subarray"
+        (
+            *("commands", "orders", "commands-held", "command-acks", "command-refusals"),
+            *("state", "settings", "server-heartbeats"),
+        ),
+        "subarray",
     ),
     device_classes={"SdpSubarray": "devices.commands:CommandedDevice"},
     compose="facade.flows.commands.composition:compose",
