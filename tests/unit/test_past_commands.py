@@ -316,6 +316,13 @@ def test_an_acknowledgement_that_device_servers_have_set_aside_is_not_shown(topi
     assert [one["origin"] for one in json.loads(run(f"show {id} --json"))["acknowledgements"]] == ["c"]
 
 
+def test_an_acknowledgement_under_another_device_is_not_shown(topics):
+    id = topics.command(60)
+    topics.ack(id, "FAILED", device="mid-sdp/subarray/02", origin="somebody")
+    topics.ack(id, "COMPLETED", origin="c", after=2.0)
+    assert [one["origin"] for one in json.loads(run(f"show {id} --json"))["acknowledgements"]] == ["c"]
+
+
 def test_one_is_shown_with_its_argument_and_who_acknowledged_when(night, topics):
     topics.ack(night["FAILED"], "COMPLETED", after=3.0, origin="another")
     printed = run(f"show {night['FAILED']}").splitlines()
