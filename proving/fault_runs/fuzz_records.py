@@ -176,7 +176,7 @@ def example(schema: Mapping[str, Any]) -> Any:
         case "object":
             return {name: example(one) for name, one in schema.get("properties", {}).items()}
         case "array":
-            return [example(schema["items"])]
+            return [example(schema["items"])] * schema.get("minItems", 1)
         case "boolean":
             return False
         case "integer" | "number":

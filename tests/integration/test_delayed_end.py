@@ -13,7 +13,7 @@ from facade.bus.kafka.transactional_producer import TransactionalProducer
 from facade.bus.kafka.transactions import KafkaTransactionalLog
 from facade.bus.port import Aborted, BusHealth, Record
 from facade.config import Settings
-from facade.runtime.heartbeats import TOPIC, SignOfLife
+from facade.runtime.heartbeats import SERVERS, TOPIC, SignOfLife
 from tests.support.deployment import Deployment
 from tests.support.kafka_proxy import END_TXN, PRODUCE, KafkaProxy
 from tests.support.waiting import HANG, until
@@ -128,5 +128,6 @@ def test_heartbeats_that_wait_for_a_slow_confirmation_leave_together(deploy: Cal
         assert proxy.asked[PRODUCE] == 1
         proxy.release_answers()
         sender.close(HANG)
-        assert proxy.asked[PRODUCE] <= 3, "the client prepares one request ahead"
+        assert proxy.asked[PRODUCE] <= 6, "for each of the two topics, the client prepares one request ahead"
     assert len(deployment.messages(TOPIC)) - before == 10
+    assert len(deployment.messages(SERVERS)) == 10

@@ -38,6 +38,7 @@ from facade.runtime.device_state import DeviceStates
 from tests.support.archives import kept
 from tests.support.foreign_headers import are_foreign, produce
 from tests.support.hostile import FORMS, hostile
+from tests.support.waiting import until
 from tests.support.whole import ICD, SETTINGS, Site, in_tango
 
 MINUTE = 60_000_000
@@ -46,7 +47,6 @@ STREAMS = (
     "metrics",
 )
 """Topics on which nobody else writes, and that have an account."""
-_CYCLES = 400
 
 
 class Walk:
@@ -71,11 +71,13 @@ class Walk:
     def settle(self) -> None:
         """Let everything work until each record of a stream is in its account."""
         counts = {name: self.count(name) for name in STREAMS}
-        for _ in range(_CYCLES):
+
+        def are_counted() -> bool:
             self.site.cycle(1)
             streams = self.site.streams()
-            if all(name in streams and streams[name].account.consumed == count for name, count in counts.items()):
-                break
+            return all(name in streams and streams[name].account.consumed == count for name, count in counts.items())
+
+        until(are_counted, "each record of a stream is in its account", every=0.0)
         self.site.cycle()
 
     def count(self, topic: str) -> int:
@@ -115,10 +117,12 @@ def archive(walk: Walk) -> None:
         bus, walk.store, ICD, [*ICD.topics], deployment="test.", clock=walk.site.clock, limits=limits
     )
     counts = {topic: walk.count(topic) for topic in ICD.topics}
-    for _ in range(_CYCLES):
+
+    def is_complete() -> bool:
         worker.step()
-        if all(worker.accounts[topic].consumed >= count for topic, count in counts.items()):
-            break
+        return all(worker.accounts[topic].consumed >= count for topic, count in counts.items())
+
+    until(is_complete, "the archive has all records", every=0.0)
     worker.finish()
     assert not [fault for report in verify(walk.store) for fault in report.faults]
     found = {(one.topic, one.partition, one.offset): one for one in kept(walk.store)}

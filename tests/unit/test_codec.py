@@ -75,7 +75,7 @@ def test_a_message_becomes_a_struct(decoder: BatchDecoder[Any]) -> None:
         (b"", Reason.EMPTY, "$", "no bytes"),
         (b"{", Reason.NOT_JSON, "$", "truncated"),
         (encoded() + b"x", Reason.NOT_JSON, "$", "trailing"),
-        (encoded(name="a").replace(b'"a"', b'"\xff"'), Reason.NOT_JSON, "$", "utf-8"),
+        (encoded(name="a").replace(b'"a"', b'"\xff"'), Reason.NOT_JSON, "$", "UTF-8"),
         (encoded(name="a").replace(b'"a"', b'"\\ud800"'), Reason.NOT_JSON, "$", ""),
         (encoded(node="x") + b"}", Reason.NOT_JSON, "$", "trailing"),
         (encoded(level=float("nan")), Reason.NOT_JSON, "$", "malformed"),
@@ -107,7 +107,7 @@ def test_a_bad_record_is_a_result(
     """With reason, path and the validator's words."""
     found = only(decoder, value)
     assert (found.reason, found.path) == (reason, path)
-    assert detail in found.detail
+    assert detail.lower() in found.detail.lower()
 
 
 def test_the_detail_is_short_and_printable(decoder: BatchDecoder[Any]) -> None:

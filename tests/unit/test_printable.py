@@ -42,6 +42,8 @@ TOPICS = {
     "table-segment": "calibration",
     "metric": "quality",
     "batch": "ingest.heaps",
+    "batch-frame": "ingest.heaps",
+    "heartbeat": "heartbeats",
 }
 
 
