@@ -159,10 +159,10 @@ def test_while_behind_transactions_are_longer(broker):
 
 @pytest.mark.parametrize(
     ("nodes", "cells_per_second", "apart", "steps"),
-    [(1, 40 / 3, 0.1, 400), (2, 40 / 3, 0.15, 400), (4, 40 / 3, 0.3, 400), (4, 2.0, 1.0, 1_300)],
+    [(1, 40 / 3, 0.1, 400), (2, 40 / 3, 0.15, 400), (4, 40 / 3, 0.25, 400), (4, 2.0, 0.25, 400)],
 )
 def test_commits_of_many_groups_are_further_apart(broker, nodes, cells_per_second, apart, steps):
-    """Each group of each transaction is work for all readers; but no client waits longer than 1 s for a total."""
+    """Each group of each transaction is work for all readers; but no client waits longer than 0.25 s for that."""
     commits = []
     one = worker(broker, lambda: commits.append(broker.clock.monotonic()), cells_per_second=cells_per_second)
     for seq in range(steps):

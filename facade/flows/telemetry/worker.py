@@ -60,12 +60,9 @@ class BatchLimits:
 
     interval: float = 0.1
     """Shortest time between commits while records come [s]."""
-    cells_per_second: int = 500
-    """Cells per second above which commits become rarer: a group of a partition is a cell, and work for readers.
-
-    A window is committed when it closes, whatever the interval is, so only totals come later.
-    """
-    longest_interval: float = 1.0
+    cells_per_second: int = 4_000
+    """Cells per second above which commits become rarer: a group of a partition is a cell, and work for readers."""
+    longest_interval: float = 0.25
     """Longest time between commits because of many cells [s]."""
     behind_interval: float = 1.0
     """Time between commits while the worker is behind: then throughput matters, not latency [s]."""
