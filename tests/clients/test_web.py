@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import tango
 from playwright.sync_api import Browser, Locator, Page, expect
+from sdp_facade_clients.sample_arguments import sample
 
-from clients.sample_arguments import sample
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
 from facade.clock import utc_seconds
@@ -380,7 +380,9 @@ def test_an_alarm_is_acknowledged_shelved_and_its_history_shown(open_page: Open,
     assert [(one["action"], one["operator"], one["comment"]) for one in shelved["actions"]] == [
         (action, "anna", "<b>seen</b>") for action in ("ACKNOWLEDGE", "SHELVE")
     ]
-    web.process.says("INFO clients.web.app act=alarm name='anna' role=operator address=")  # by the process itself
+    web.process.says(
+        "INFO sdp_facade_clients.web.app act=alarm name='anna' role=operator address="
+    )  # by the process itself
     assert 3000 < shelved["shelved_until"] - shelved["acted_at"] <= 3600
     act("Unshelve", "ACKED")
     page.get_by_role("button", name="Sound off").click()

@@ -32,7 +32,7 @@ def clean_tree(folder: Path) -> Path:
     for name in filter(None, listed.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, folder / name)
-    assert not (folder / "clients/web/static/vendor").exists()
+    assert not (folder / "clients/sdp_facade_clients/web/static/vendor").exists()
     return folder
 
 
@@ -85,7 +85,7 @@ def test_the_installed_page_has_each_script_and_shows_the_judgement(
 
 def test_a_build_that_cannot_fetch_says_what_to_do(tmp_path: Path) -> None:
     source = clean_tree(tmp_path / "source")
-    (source / "clients/web/.npmrc").write_text("registry=http://127.0.0.1:9/\nfetch-retries=0\n")
+    (source / "clients/sdp_facade_clients/web/.npmrc").write_text("registry=http://127.0.0.1:9/\nfetch-retries=0\n")
     argv = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     done = subprocess.run(argv, cwd=source, capture_output=True, text=True, timeout=5 * HANG, check=False)
     assert done.returncode != 0

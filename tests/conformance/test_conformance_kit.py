@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from sdp_facade_clients.conformance import live_system
+from sdp_facade_clients.conformance.alarm_checks import condition_of_test
+from sdp_facade_clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
+from sdp_facade_clients.conformance.command_checks import is_given, require_outcome
+from sdp_facade_clients.conformance.devices import find_invalid, headers_of
+from sdp_facade_clients.conformance.live_system import LiveSystem, in_order
+from sdp_facade_clients.conformance.runner import catalogue, is_wanted, write_html
+from sdp_facade_clients.sample_arguments import FAMILIES, bad_arguments, good_argument
 
-from clients.conformance import live_system
-from clients.conformance.alarm_checks import condition_of_test
-from clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
-from clients.conformance.command_checks import is_given, require_outcome
-from clients.conformance.devices import find_invalid, headers_of
-from clients.conformance.live_system import LiveSystem, in_order
-from clients.conformance.runner import catalogue, is_wanted, write_html
-from clients.sample_arguments import FAMILIES, bad_arguments, good_argument
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Record
 from facade.clock import ManualClock

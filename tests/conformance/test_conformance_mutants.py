@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 import tango
+from sdp_facade_clients.events import open_database
 
-from clients.events import open_database
 from facade.bus.kafka.connection import Connection
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.kafka.topics import create_topics

@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 import tango
 from rich.console import Console
+from sdp_facade_clients.conformance.checks import CheckOptions
+from sdp_facade_clients.conformance.runner import NOT_RUN, run
 
-from clients.conformance.checks import CheckOptions
-from clients.conformance.runner import NOT_RUN, run
 from facade.bus.kafka import timeouts
 from tests.conformance.test_conformance_mutants import run_kit
 from tests.conftest import Deploy

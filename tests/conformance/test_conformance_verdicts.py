@@ -6,9 +6,8 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-
-from clients.conformance import command_checks
-from clients.conformance.attributes import (
+from sdp_facade_clients.conformance import command_checks
+from sdp_facade_clients.conformance.attributes import (
     judge_alarms,
     judge_events,
     judge_reported,
@@ -16,8 +15,8 @@ from clients.conformance.attributes import (
     judge_value,
     newest_valid,
 )
-from clients.conformance.checks import Mismatch, NotShown
-from clients.conformance.command_checks import (
+from sdp_facade_clients.conformance.checks import Mismatch, NotShown
+from sdp_facade_clients.conformance.command_checks import (
     BusRecords,
     judge_acks,
     judge_bus,
@@ -31,8 +30,9 @@ from clients.conformance.command_checks import (
     judge_reports,
     judge_taken,
 )
-from clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
-from clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
+from sdp_facade_clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
+from sdp_facade_clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
+
 from facade.icd import model
 from facade.icd.load import load
 from facade.icd.model import Sampling

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sdp_facade_clients.status import ALERTS, QUESTIONS, judge, see
 from typer.testing import CliRunner
 
-from clients.status import ALERTS, QUESTIONS, judge, see
 from facade.cli.app import app
 from facade.clock import utc_seconds
 from facade.findings import UNKNOWN, Finding

@@ -12,7 +12,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
-FOLLOW = "import typer; from clients.alert_commands import follow; typer.run(follow)"
+FOLLOW = "import typer; from sdp_facade_clients.alert_commands import follow; typer.run(follow)"
 
 
 class Source:

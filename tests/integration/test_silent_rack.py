@@ -4,8 +4,8 @@ import json
 from collections import Counter
 
 import tango
+from sdp_facade_clients.status import QUESTIONS, judge, see
 
-from clients.status import QUESTIONS, judge, see
 from facade.findings import OK
 from facade.judgement import Judgement
 from tests.conftest import Deploy

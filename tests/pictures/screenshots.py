@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
+from sdp_facade_lab.demo.plan import OBSERVATION
 
 from facade.bus.kafka.bus import KafkaBus
 from facade.bus.kafka.connection import Connection
@@ -29,7 +30,6 @@ from facade.clock import SystemClock
 from facade.config import load_settings
 from facade.console import ERR
 from facade.flows.alerts.source import AlertSource
-from proving.demo.plan import OBSERVATION
 from tests.pictures.node_logs import ship
 
 if TYPE_CHECKING:

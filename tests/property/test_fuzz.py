@@ -5,8 +5,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from sdp_facade_lab.fault_runs.fuzz_records import (
+    GOOD_GROUP,
+    GOOD_SUBARRAY,
+    INTERNAL,
+    LARGEST,
+    MARK,
+    Numbered,
+    numbered,
+)
 
-from proving.fault_runs.fuzz_records import GOOD_GROUP, GOOD_SUBARRAY, INTERNAL, LARGEST, MARK, Numbered, numbered
 from tests.support.examples import PROFILE
 from tests.support.whole import ICD, Site, in_tango
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sdp_facade_clients.status import Seen, judge
 
-from clients.status import Seen, judge
 from facade import alarm_states as states
 from facade.clock import as_time
 from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN

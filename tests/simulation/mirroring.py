@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from sdp_facade_lab.mirror_account import account_of
 
 from facade.bus.kafka.producer import KafkaWriter
 from facade.bus.port import BusHealth
@@ -22,7 +23,6 @@ from facade.flows.mirror.messages import (
 )
 from facade.flows.mirror.source import DeviceSource
 from facade.runtime.composition import Server
-from proving.mirror_account import account_of
 from tests.simulation.scheduler import Process
 from tests.simulation.telescope import DEVICES, SimulatedSource, Telescope
 from tests.simulation.threads import Event

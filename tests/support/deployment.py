@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import sdp_facade_lab.deployment
 import tango
 from confluent_kafka import Message
 from rich.console import Console
+from sdp_facade_clients.events import open_database
+from sdp_facade_lab.progress import ProgressLine
+from sdp_facade_lab.supervisor import Supervisor
 
-import proving.deployment
-from clients.events import open_database
 from facade.bus.port import Record
 from facade.clock import SystemClock
 from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
@@ -27,8 +29,6 @@ from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
 from facade.infra.processes import PortTakenError, check_alive
-from proving.progress import ProgressLine
-from proving.supervisor import Supervisor
 from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until, until_equal
@@ -57,7 +57,7 @@ def subarray_device(number: int) -> str:
     return f"mid-sdp/subarray/{number:02d}"
 
 
-class Deployment(proving.deployment.Deployment):
+class Deployment(sdp_facade_lab.deployment.Deployment):
     """Starts processes of one deployment and reads its devices; use it in a `with` statement.
 
     Its device server of the subarrays is only started by `serve` if it is to have some.

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from sdp_facade_lab.fault_runs.fuzz_records import documents, example, packet, record
+
 from facade.bus.dead_letters import dead_letter
 from facade.bus.port import Headers, Record
 from facade.icd.model import Icd
 from facade.outcome import RecordRejected
-from proving.fault_runs.fuzz_records import documents, example, packet, record
 
 FOREIGN: Final = "n\udcff\udcfe"
 """The name of a header that is not UTF-8."""

@@ -127,7 +127,7 @@ def test_no_offset_is_asked_for_by_the_admin_client() -> None:
 
 def test_no_committed_offset_is_asked_for_by_the_admin_client() -> None:
     """A fault run crashed (SIGSEGV in `rd_kafka_cgrp_op`): a broker answered that was not the coordinator any more."""
-    sources = [path for part in ("facade", "devices", "clients", "proving") for path in (_ROOT / part).rglob("*.py")]
+    sources = [path for part in ("facade", "devices", "clients", "lab") for path in (_ROOT / part).rglob("*.py")]
     assert [path.name for path in sources if "admin.list_consumer_group_offsets" in path.read_text()] == []
 
 

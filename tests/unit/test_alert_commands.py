@@ -3,10 +3,10 @@
 import json
 
 import pytest
+from sdp_facade_clients import alert_commands
+from sdp_facade_clients.alarm_choice import ACTIONS, choose
 from typer.testing import CliRunner
 
-from clients import alert_commands
-from clients.alarm_choice import ACTIONS, choose
 from devices.alerts import ACTIONS as OF_THE_DEVICE
 from facade.cli.app import app
 from facade.errors import ConfigError

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from sdp_facade_clients import alert_subscription
 
-from clients import alert_subscription
 from facade.errors import ConfigError
 from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert

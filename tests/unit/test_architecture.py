@@ -21,7 +21,7 @@ def packages() -> list[str]:
     """Return all packages; a simulator belongs to its flow."""
     found = [
         path.parent
-        for top in ("facade", "devices", "clients", "proving", "sdp_facade_sdk")
+        for top in ("facade", "devices", "clients", "lab", "sdp_facade_sdk")
         for path in (ROOT / top).rglob("__init__.py")
     ]
     return sorted(path.relative_to(ROOT).as_posix() for path in found if path.name != "simulator")
@@ -48,5 +48,5 @@ def test_the_ways_through_the_code_name_files_in_their_order() -> None:
 
 
 def test_every_file_that_the_page_names_exists() -> None:
-    named = re.findall(r"`((?:facade|devices|clients|proving|sdp_facade_sdk|schemas)/[\w./]+\.\w+)`", PAGE.read_text())
+    named = re.findall(r"`((?:facade|devices|clients|lab|sdp_facade_sdk|schemas)/[\w./]+\.\w+)`", PAGE.read_text())
     assert not [file for file in named if not (ROOT / file).exists()]

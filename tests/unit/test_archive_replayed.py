@@ -10,6 +10,8 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from sdp_facade_lab.demo import archiving
+from sdp_facade_lab.recorded_night import uncompared
 from typer.testing import CliRunner
 
 from facade.bus.bus_checks import used_by
@@ -45,8 +47,6 @@ from facade.messages import (
     Table,
 )
 from facade.runtime.replay import inputs
-from proving.demo import archiving
-from proving.recorded_night import uncompared
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar, summed

@@ -1,9 +1,8 @@
 """Verdicts of the bench: each lost or doubled message, and each gap, counts."""
 
 import pytest
-
-from proving.bench.lost_broker import verdicts
-from proving.bench.standby import _longest
+from sdp_facade_lab.bench.lost_broker import verdicts
+from sdp_facade_lab.bench.standby import _longest
 
 
 @pytest.mark.parametrize(("kept", "lost", "doubled"), [(1000, 0, 0), (990, 10, 0), (1001, 0, 1)])

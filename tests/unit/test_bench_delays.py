@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-
-from proving.bench.delays import shown_after
-from proving.bench.listening import HeardEvent
+from sdp_facade_lab.bench.delays import shown_after
+from sdp_facade_lab.bench.listening import HeardEvent
 
 BEGIN = 1_795_276_800
 """A whole minute [Unix s]."""

@@ -5,9 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-
-from facade.messages import ProcessingBlock
-from proving.fault_runs.blocks import (
+from sdp_facade_lab.fault_runs.blocks import (
     ATTRIBUTES,
     CONDITION,
     SUBARRAYS,
@@ -18,6 +16,8 @@ from proving.fault_runs.blocks import (
     newest,
     plan,
 )
+
+from facade.messages import ProcessingBlock
 
 RECORDS = 1_000
 MASTER = "mid-sdp/control/0"

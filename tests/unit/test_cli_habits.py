@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 import typer
+from sdp_facade_lab.fault_runs.frame import FLOWS
 from typer.testing import CliRunner
 
 from devices.server import main as server
@@ -22,7 +23,6 @@ from facade.cli.tango_host import first_that_answers, require_tango_database
 from facade.console import SINCE
 from facade.errors import BusError, ConfigError, InfraError
 from facade.manifest import Subcommand
-from proving.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
@@ -166,7 +166,8 @@ sys.argv[1:] = sys.argv[1].split()
 try:
     main()
 finally:
-    loaded = [name for name in ("tango", "numpy", "confluent_kafka", "rich", "proving.testbed") if name in sys.modules]
+    heavy = ("tango", "numpy", "confluent_kafka", "rich", "sdp_facade_lab.testbed")
+    loaded = [name for name in heavy if name in sys.modules]
     sys.stderr.write(" ".join(loaded))
 """
 
@@ -194,7 +195,7 @@ from facade.cli.app import app
 
 for words in {words!r}:
     CliRunner().invoke(app, [*words.split(), "--help"], catch_exceptions=False)
-    assert not {{"tango", "proving.testbed"}} & sys.modules.keys(), words
+    assert not {{"tango", "sdp_facade_lab.testbed"}} & sys.modules.keys(), words
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 0, done.stderr

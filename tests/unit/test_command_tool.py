@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import tango
+from sdp_facade_clients import ask, command
 from typer.testing import CliRunner
 
-from clients import ask, command
 from facade.cli.app import app
 from facade.clock import ManualClock
 from facade.errors import CommandRefused, FacadeError

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from sdp_facade_lab.debian import UnpackedRoot
+from sdp_facade_lab.demo import shipping
+from sdp_facade_lab.demo.options import DemoOptions
+from sdp_facade_lab.demo.report import DemoReport, print_verdict
+from sdp_facade_lab.demo.services import bring_up
+from sdp_facade_lab.demo.shipping import Shippers
+from sdp_facade_lab.demo.staying import what_to_try
+from sdp_facade_lab.demo.system import Demo
+from sdp_facade_lab.deployment import Deployment
+from sdp_facade_lab.progress import ProgressLine
+from sdp_facade_lab.recorded_night import RecordedNight
+from sdp_facade_lab.supervisor import Supervisor
 
 from facade.clock import ManualClock
 from facade.config import FILE_VARIABLE, Settings
 from facade.errors import InfraError
 from facade.infra import local
 from facade.infra.security import Security
-from proving.debian import UnpackedRoot
-from proving.demo import shipping
-from proving.demo.options import DemoOptions
-from proving.demo.report import DemoReport, print_verdict
-from proving.demo.services import bring_up
-from proving.demo.shipping import Shippers
-from proving.demo.staying import what_to_try
-from proving.demo.system import Demo
-from proving.deployment import Deployment
-from proving.progress import ProgressLine
-from proving.recorded_night import RecordedNight
-from proving.supervisor import Supervisor
 
 CLOCK = ManualClock()
 SECRET = "a password"

@@ -127,7 +127,7 @@ def test_pages_import_from_the_public_surface_only() -> None:
         if isinstance(node, ast.ImportFrom)
     }
     assert "sdp_facade_sdk" in imported
-    assert not imported & {"facade", "devices", "clients", "proving"}
+    assert not imported & {"facade", "devices", "sdp_facade_clients", "sdp_facade_lab"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

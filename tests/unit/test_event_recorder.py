@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import tango
+from sdp_facade_clients import events
+from sdp_facade_clients.events import COMPARED_EACH, EventPulse, EventRecorder
+from sdp_facade_clients.watch import Watch
 
-from clients import events
-from clients.events import COMPARED_EACH, EventPulse, EventRecorder
-from clients.watch import Watch
 from facade.clock import ManualClock
 from facade.icd.load import load
 from facade.reading import Quality

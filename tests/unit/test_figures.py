@@ -7,9 +7,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-
-from proving.bench.cli import MEASUREMENTS, SINCE
-from proving.fault_runs.frame import FLOWS
+from sdp_facade_lab.bench.cli import MEASUREMENTS, SINCE
+from sdp_facade_lab.fault_runs.frame import FLOWS
 
 ROOT = Path(__file__).parents[2]
 PAGES = {page.stem: page for page in (ROOT / "docs").rglob("*.md")} | {"README": ROOT / "README.md"}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from sdp_facade_lab.fault_runs.rolling import write_release
 
 from facade.bus.dead_letters import original
 from facade.bus.port import Aborted, Record
@@ -26,7 +27,6 @@ from facade.resources import resource
 from facade.runtime.accounts import AccountEntry
 from facade.runtime.composition import Server
 from facade.runtime.worker import TransactionalWorker
-from proving.fault_runs.rolling import write_release
 from tests.support.columnar import columnar
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, heap

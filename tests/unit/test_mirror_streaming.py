@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sdp_facade_clients.conformance.devices import find_unknown_flatbuffers
 from streaming_data_types import deserialise_al00, deserialise_f144
 from streaming_data_types.alarm_al00 import Severity
 
-from clients.conformance.devices import find_unknown_flatbuffers
 from facade.bus.port import Record
 from facade.config import Settings
 from facade.errors import ConfigError

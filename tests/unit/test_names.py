@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
-PACKAGES = ("facade", "devices", "clients", "proving", "sdp_facade_sdk")
+PACKAGES = ("facade", "devices", "clients", "lab", "sdp_facade_sdk")
 STILL = {"facade/flows/telemetry/worker.py": {"Pace"}}
 """Names that are still to be changed; the list only shrinks."""
 VERBS = {"share"}

@@ -5,8 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
-from proving.fault_runs.frame import FLOWS
+from sdp_facade_lab.fault_runs.frame import FLOWS
 
 ROOT = Path(__file__).parents[2]
 OWNERS = tomllib.loads((ROOT / "tests" / "owners.toml").read_text())

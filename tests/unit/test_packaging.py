@@ -23,9 +23,21 @@ from tests.support.wheels import build
 
 ROOT = Path(__file__).parents[2]
 DATA = "facade/_data"
-PACKAGES = {"facade", "devices", "clients", "proving", "sdp_facade_sdk"}
-SOURCES = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-PROOFS = re.compile(r"proving/((bench|containers|fault_runs)/|(gauges|testbed)\.py)")
+FOLDERS = {
+    "facade": ROOT,
+    "devices": ROOT,
+    "sdp_facade_clients": ROOT / "clients",
+    "sdp_facade_lab": ROOT / "lab",
+    "sdp_facade_sdk": ROOT,
+}
+"""Packages, and where they are in the tree."""
+SOURCES = {
+    file.relative_to(folder).as_posix(): file
+    for name, folder in FOLDERS.items()
+    for file in (folder / name).rglob("*.py")
+}
+"""Modules by their path in the wheel."""
+PROOFS = re.compile(r"sdp_facade_lab/((bench|containers|fault_runs)/|(gauges|testbed)\.py)")
 """Files that run from the source tree only."""
 pytestmark = pytest.mark.xdist_group("wheel")
 
@@ -36,14 +48,14 @@ def contents(file: Path) -> dict[str, int]:
 
 
 def asked_for() -> Iterator[tuple[str, ...]]:
-    for file in SOURCES:
+    for name, file in SOURCES.items():
         text = file.read_text()
         if "facade.resources import resource" not in text:
             continue
         calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
         for call in (one for one in calls if isinstance(one.func, ast.Name) and one.func.id == "resource"):
             # In the module's own words: whatever is not a constant of the module fails here, and is to become one.
-            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            module = name.removesuffix(".py").replace("/", ".")
             words = ast.Expression(ast.Tuple(call.args, ast.Load()))
             where = vars(importlib.import_module(module))
             yield eval(compile(ast.fix_missing_locations(words), str(file), "eval"), where)
@@ -62,20 +74,19 @@ def test_the_wheel_has_every_file_that_the_code_reads(wheel: Path) -> None:
 
 def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     there = contents(wheel)
-    sources = {file.relative_to(ROOT).as_posix() for file in SOURCES}
-    assert {name for name in there if name.endswith(".py")} == {one for one in sources if not PROOFS.match(one)}
-    assert any(name.startswith("proving/demo/") for name in there)
+    assert {name for name in there if name.endswith(".py")} == {one for one in SOURCES if not PROOFS.match(one)}
+    assert any(name.startswith("sdp_facade_lab/demo/") for name in there)
     templates = (file for kind in ("html", "j2", "sql") for file in (ROOT / "facade").rglob(f"*.{kind}"))
     assert {file.relative_to(ROOT).as_posix() for file in templates} <= there.keys()
-    rest = {name.split("/")[0] for name in there} - PACKAGES
+    rest = {name.split("/")[0] for name in there} - FOLDERS.keys()
     assert rest == {f"sdp_tango_facade-{__version__}.dist-info"}
 
 
 def test_no_module_of_the_wheel_imports_one_that_it_lacks(wheel: Path) -> None:
     there = [name for name in contents(wheel) if name.endswith(".py")]
-    for name in (name for name in there if "proving." in (ROOT / name).read_text()):
-        for node in ast.walk(ast.parse((ROOT / name).read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("proving"):
+    for name in (name for name in there if "sdp_facade_lab." in SOURCES[name].read_text()):
+        for node in ast.walk(ast.parse(SOURCES[name].read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sdp_facade_lab"):
                 paths = [
                     node.module.replace(".", "/"),
                     *(f"{node.module}.{one.name}".replace(".", "/") for one in node.names),
@@ -85,7 +96,7 @@ def test_no_module_of_the_wheel_imports_one_that_it_lacks(wheel: Path) -> None:
 
 def test_what_is_imported_says_that_it_has_types(wheel: Path) -> None:
     assert {name for name in contents(wheel) if name.endswith("/py.typed")} == {
-        f"{package}/py.typed" for package in PACKAGES
+        f"{package}/py.typed" for package in FOLDERS
     }
 
 

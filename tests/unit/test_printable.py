@@ -12,10 +12,11 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.table import Table
 from rich.text import Text
+from sdp_facade_clients.alert_commands import alarm_lines, entry_line
+from sdp_facade_clients.events import DeviceEvent, EventRecord
+from sdp_facade_clients.terminal import Scene, render, summary
+from sdp_facade_lab.fault_runs import fuzz_records as good
 
-from clients.alert_commands import alarm_lines, entry_line
-from clients.events import DeviceEvent, EventRecord
-from clients.terminal import Scene, render, summary
 from devices.base import FacadeDevice
 from devices.mapping import tango_text
 from devices.queries import refusal
@@ -25,7 +26,6 @@ from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.logs import PlainFormatter, SkaFormatter
 from facade.printable import excerpt, printable
-from proving.fault_runs import fuzz_records as good
 from tests.support.heaps import BASE_US
 from tests.support.whole import ICD, Site, in_tango
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 from rich.text import Text
+from sdp_facade_clients import ask, cli
+from sdp_facade_clients.status import Seen, judge
 from typer.testing import CliRunner
 
-from clients import ask, cli
-from clients.status import Seen, judge
 from facade.cli.app import app
 from facade.findings import EXIT_CODES, line
 from facade.icd.load import load

@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from sdp_facade_clients.web.following import Following
 
-from clients.web.following import Following
 from facade.bus.bounded_writer import MOST_UNDER_WAY, BoundedWriter
 from facade.bus.port import Record
 from facade.clock import SECOND, as_time

@@ -3,8 +3,7 @@
 import random
 
 import pytest
-
-from clients.timing import LASTING, closest
+from sdp_facade_clients.timing import LASTING, closest
 
 SHORTEST = 0.5
 

@@ -15,10 +15,10 @@ from confluent_kafka import (
     Uuid,
 )
 from confluent_kafka.admin import ConfigResource, NewTopic
+from sdp_facade_clients.conformance.checks import Mismatch, Subject
+from sdp_facade_clients.conformance.devices import topic_checks
 from typer.testing import CliRunner
 
-from clients.conformance.checks import Mismatch, Subject
-from clients.conformance.devices import topic_checks
 from facade.bus.kafka import connection, topics
 from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch
 from facade.bus.kafka.connection import Clients, Connection

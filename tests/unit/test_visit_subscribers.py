@@ -1,8 +1,7 @@
 """What the bench says of a visit's subscribers: all have theirs, each once, or it is not reached."""
 
 import pytest
-
-from proving.bench.visit import EACH, SUBSCRIBERS, Subscribed, judge
+from sdp_facade_lab.bench.visit import EACH, SUBSCRIBERS, Subscribed, judge
 
 
 def found(**changed) -> list[Subscribed]:

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-
-from clients.events import DeviceEvent, EventRecord
-from clients.terminal import (
+from sdp_facade_clients.events import DeviceEvent, EventRecord
+from sdp_facade_clients.terminal import (
     ALERTS,
     BUS,
     CALIBRATION,
@@ -24,6 +23,7 @@ from clients.terminal import (
     rows_in,
     summary,
 )
+
 from facade.icd.load import load
 from facade.reading import Quality
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import psutil
 import pytest
+from sdp_facade_clients.ask import AskedDevice
+from sdp_facade_clients.events import DeviceEvent
+from sdp_facade_clients.web import STATIC
+from sdp_facade_clients.web import app as web_app
+from sdp_facade_clients.web import site as web_site
+from sdp_facade_clients.web.app import make_app
+from sdp_facade_clients.web.doors import Doors, TooManyRequests, read_tokens
+from sdp_facade_clients.web.feed import Feed
+from sdp_facade_clients.web.site import Site
 from starlette.testclient import TestClient
 
-from clients.ask import AskedDevice
-from clients.events import DeviceEvent
-from clients.web import STATIC
-from clients.web import app as web_app
-from clients.web import site as web_site
-from clients.web.app import make_app
-from clients.web.doors import Doors, TooManyRequests, read_tokens
-from clients.web.feed import Feed
-from clients.web.site import Site
 from facade.clock import ManualClock, SystemClock
 from facade.errors import CommandRefused, InfraError
 from facade.flows.alerts.follower import FollowedAlert
@@ -272,7 +272,7 @@ def test_each_act_is_a_line_of_the_log(
     page.post("/api/admin-mode", json={"device": "mid-sdp/control/0", "mode": "OFFLINE"})
     page.post("/api/command", json=COMMAND)
     page.post("/api/sign-out", json={})
-    lines = [one.message for one in caplog.records if one.name == "clients.web.app"]
+    lines = [one.message for one in caplog.records if one.name == "sdp_facade_clients.web.app"]
     eve = "name='eve' role=expert address=testclient"
     nobody = "name='' role=none address=testclient"
     given = f"refused: {refused}" if refused else 'done: "id-1"'

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-
-from clients.web.doors import (
+from sdp_facade_clients.web.doors import (
     LONGEST_IDLE,
     LONGEST_SESSION,
     MOST_SESSIONS,
@@ -23,6 +22,7 @@ from clients.web.doors import (
     network,
     read_tokens,
 )
+
 from facade.clock import ManualClock
 from facade.errors import ConfigError
 
@@ -148,7 +148,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
 def test_a_container_s_secret_has_the_mode_that_its_engine_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clients.web.doors._OF_CONTAINER", str(tmp_path))
+    monkeypatch.setattr("sdp_facade_clients.web.doors._OF_CONTAINER", str(tmp_path))
     (tmp_path / "page-tokens").write_text(f"viewer vera {TOKEN}")
     (tmp_path / "page-tokens").chmod(0o644)
     assert list(load_tokens(tmp_path / "page-tokens").values()) == [Person("vera", PageRole.VIEWER)]
@@ -168,7 +168,7 @@ def test_requests_are_limited_for_each_person() -> None:
 
 
 def test_the_rates_of_any_number_of_addresses_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clients.web.doors._MOST_KEYS", 3)
+    monkeypatch.setattr("sdp_facade_clients.web.doors._MOST_KEYS", 3)
     rate = Rate(1, 1, ManualClock(0.0))
     rate.count("anna")
     for number in range(10):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sdp_facade_clients.events import DeviceEvent, EventRecord
+from sdp_facade_clients.web.feed import HOUR, KEPT_FRAMES, SPANS, Feed, Trend
 
-from clients.events import DeviceEvent, EventRecord
-from clients.web.feed import HOUR, KEPT_FRAMES, SPANS, Feed, Trend
 from facade.clock import ManualClock
 from facade.flows.alerts.follower import FollowedAlert
 from facade.reading import Quality

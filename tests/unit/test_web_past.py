@@ -4,12 +4,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from sdp_facade_clients.web.app import make_app
+from sdp_facade_clients.web.doors import Doors
+from sdp_facade_clients.web.past import READ_AGAIN, ArchivedTrends
+from sdp_facade_clients.web.site import Site
 from starlette.testclient import TestClient
 
-from clients.web.app import make_app
-from clients.web.doors import Doors
-from clients.web.past import READ_AGAIN, ArchivedTrends
-from clients.web.site import Site
 from facade.clock import ManualClock
 from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
 from facade.flows.archive.stores import FolderStore

@@ -31,5 +31,5 @@ MANIFEST = Manifest(
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Simulate sources of alerts."),
     ),
     trials="facade.flows.alerts.packets:trials",
-    conformance="clients.conformance.alarm_checks:ALARMS",
+    conformance="sdp_facade_clients.conformance.alarm_checks:ALARMS",
 )

@@ -14,7 +14,7 @@ MANIFEST = Manifest(
     compose="facade.flows.archive.flow:compose",
     for_all=True,
     page=FlowPage(title="Archive"),
-    conformance="clients.conformance.devices:ARCHIVE",
+    conformance="sdp_facade_clients.conformance.devices:ARCHIVE",
     subcommands=(
         Subcommand(
             ("archive",),

@@ -44,5 +44,5 @@ MANIFEST = Manifest(
         "commands-held": "facade.flows.commands.audit:held_entry",
         "settings": "facade.flows.commands.audit:mode_entry",
     },
-    conformance="clients.conformance.command_checks:COMMANDS",
+    conformance="sdp_facade_clients.conformance.command_checks:COMMANDS",
 )

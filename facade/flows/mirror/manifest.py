@@ -15,6 +15,6 @@ MANIFEST = Manifest(
         Subcommand(("mirror", "replace"), "facade.flows.mirror.cli:replace", "Replace the patterns of a rule."),
         Subcommand(("mirror", "remove"), "facade.flows.mirror.cli:remove", "Remove a rule, or some of its patterns."),
     ),
-    conformance="clients.conformance.devices:MIRROR",
+    conformance="sdp_facade_clients.conformance.devices:MIRROR",
     page=FlowPage(title="Telescope model"),
 )

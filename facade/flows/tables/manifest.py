@@ -24,7 +24,7 @@ MANIFEST = Manifest(
         ),
     ),
     trials="facade.flows.tables.messages:trials",
-    conformance="clients.conformance.devices:TABLES",
+    conformance="sdp_facade_clients.conformance.devices:TABLES",
     page=FlowPage(
         title="Calibration",
         each=("solutionId", "validFromUtc", "validUntilUtc"),

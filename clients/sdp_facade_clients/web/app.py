@@ -1,0 +1,515 @@
+"""Answers the browser: the stream of frames, single questions, and actions of signed-in people."""
+
+import asyncio
+import logging
+import math
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any, Final
+
+import msgspec
+from anyio import BrokenWorkerProcess, CapacityLimiter, fail_after, to_process, to_thread
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from facade.clock import Clock, SystemClock
+from facade.errors import CommandRefused, FacadeError, InfraError
+from facade.flows.commands.arguments import mistakes
+from facade.flows.overview import page_acts
+from facade.messages import PageAct
+from sdp_facade_clients.web import STATIC
+from sdp_facade_clients.web.doors import (
+    LONGEST_SESSION,
+    Doors,
+    PageRole,
+    Person,
+    TooManyRequests,
+    cookie,
+    headers,
+    is_foreign,
+    is_own_origin,
+    network,
+)
+from sdp_facade_clients.web.feed import HOUR, SPANS, Feed, Points
+from sdp_facade_clients.web.site import Site
+
+_log = logging.getLogger(__name__)
+
+_LARGEST_BODY: Final = 1_000_000
+"""Largest body of a request [bytes]: an argument for a whole telescope fits in."""
+_LARGEST_SIGN_IN: Final = 4_000
+"""Largest body of a request without a sign-in [bytes]."""
+_LONGEST_CHECK: Final = 30.0
+"""Longest check of an argument, with the start of the process that checks it [s]."""
+_LONGEST_NOTE: Final = 300
+"""Longest text about a request or its result in a line of the log [characters]."""
+_LONGEST_NAME: Final = 200
+"""Longest name of a person, a device or an alarm in the audit [characters]."""
+_MOST_CALLS: Final = 9
+"""Most calls that one place takes: it serves one, and the others wait."""
+_SHARED: Final = 0.5
+"""Time during which the same question gets the same answer [s]."""
+_RECONNECT_MS: Final = 500
+"""After which a browser tries again when the stream has broken [ms]."""
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class RequestRefused(Exception):
+    """A request that is answered with an HTTP status and a text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def make_app(
+    feed: Feed,
+    site: Site,
+    doors: Doors,
+    *,
+    hosts: Sequence[str],
+    follow: Callable[[str], None] = lambda device: None,
+    problem: Callable[[], str] = lambda: "",
+    before: Callable[[str, str, float, float], Points] = lambda device, attribute, time, span: ([], []),
+    keep: Callable[[PageAct], None] = lambda act: None,
+) -> Starlette:
+    """Make the web application.
+
+    Parameters
+    ----------
+    hosts
+        Names under which browsers may reach it: a page of another name cannot read through it.
+    follow
+        Called with a device that somebody looks at.
+    problem
+        Says why the list of devices may be old; empty text: it is not.
+    before
+        Gives what a scalar showed before a time, as of `sdp_facade_clients.web.past.ArchivedTrends.before`.
+    keep
+        Called with each act that no record of another program has with its person; without waiting for anything.
+    """
+    pages = _Pages(feed, site, doors, follow, problem, before, _Journal(keep, SystemClock()))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        task = asyncio.create_task(feed.run())
+        yield
+        task.cancel()
+
+    return Starlette(
+        routes=[
+            *(Route(f"/api/{name}", _answered(pages.asked(one))) for name, one in pages.questions().items()),
+            *(Route(f"/api/{name}", _answered(one), methods=["POST"]) for name, one in pages.acts().items()),
+            Mount("/", StaticFiles(directory=STATIC, html=True)),
+        ],
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(_SecurityHeaders),
+            Middleware(_Events, feed=feed),
+        ],
+        lifespan=lifespan,
+    )
+
+
+class _Pages:
+    def __init__(
+        self,
+        feed: Feed,
+        site: Site,
+        doors: Doors,
+        follow: Callable[[str], None],
+        problem: Callable[[], str],
+        before: Callable[[str, str, float, float], Points],
+        journal: "_Journal",
+    ) -> None:
+        self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
+        self._follow, self._problem, self._before = follow, problem, before
+        self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
+        self._checks = CapacityLimiter(1)
+
+    def asked(self, handler: Endpoint) -> Endpoint:
+        """Refuse a question of another site, and one too many."""
+
+        async def answer(request: Request) -> Response:
+            if is_foreign(request.headers.get("sec-fetch-site", "")):
+                raise RequestRefused(403, "Sec-Fetch-Site: expected this page, got another site")
+            self._doors.questions.count(self._person(request).name or _address(request))
+            return await handler(request)
+
+        return answer
+
+    def questions(self) -> Mapping[str, Endpoint]:
+        """Return the answers to GET, by path."""
+        site = self._site
+
+        def asked(
+            call: Callable[..., Any],
+            *names: str,
+            about: Callable[..., str] | None = None,
+            places: _Places = self._of_devices,
+        ) -> Endpoint:
+            """Answer by a call; an answer from before a change of the device that `about` names is not shared."""
+            shared = _Shared(call, places)
+
+            async def answer(request: Request) -> Response:
+                given = tuple(request.query_params.get(name, "") for name in names)
+                version = 0 if about is None else self._feed.changed(about(*given))
+                return await shared.answer(given, version, is_person=bool(self._person(request).name))
+
+            return answer
+
+        return {
+            "site": asked(lambda: {**site.description(), "problem": self._problem()}),
+            "me": self._me,
+            "follow": asked(self._follow, "device"),
+            "trend": asked(self._trend, "device", "attribute", "hours"),
+            "alarms": asked(site.alarms, about=lambda: site.alerts_device),
+            "judgement": asked(site.judgement, about=lambda: site.alerts_device),
+            "alarm-history": asked(site.alarm_history, "condition", "source"),
+            "commands": asked(site.commands, "device"),
+            "waiting": asked(site.waiting, "device", about=str),
+            "nodes": asked(site.nodes),
+            "schemas": asked(site.schemas, "family"),
+            "read": asked(site.read, "device", "attribute"),
+            "acts": asked(site.acts, "since", places=self._of_bus),
+            "dead-letters": asked(site.dead_letters, "since", places=self._of_bus),
+            "dead-letter": asked(site.dead_letter, "letter", places=self._of_bus),
+        }
+
+    def acts(self) -> Mapping[str, Endpoint]:
+        """Return the answers to POST, by path."""
+        site = self._site
+
+        def acted(
+            role: PageRole, call: Callable[[Person, Mapping[str, Any]], Any], places: _Places = self._of_devices
+        ) -> Endpoint:
+            async def answer(request: Request) -> Response:
+                person, asked = await self._may(request, role)
+                return _json(await places.run(lambda: call(person, asked), is_person=True))
+
+            return self._logged(answer)
+
+        def redrive(person: Person, asked: Mapping[str, Any]) -> Any:
+            put_back = asked.get("put_back") is True
+            _require(person, PageRole.EXPERT if put_back else PageRole.VIEWER)
+            return site.redrive([str(one) for one in asked.get("letters", ())], put_back=put_back)
+
+        def text(asked: Mapping[str, Any], *names: str) -> Sequence[str]:
+            return [str(asked.get(name) or "") for name in names]
+
+        command, decision, mode = ("device", "command", "argument"), ("device", "decision", "id"), ("device", "mode")
+        return {
+            "sign-in": self._logged(self._sign_in),
+            "sign-out": self._logged(self._sign_out),
+            "check": self._check,
+            "redrive": acted(PageRole.VIEWER, redrive, self._of_bus),
+            "command": acted(PageRole.OPERATOR, lambda person, asked: site.command(person, *text(asked, *command))),
+            "decide": acted(PageRole.OPERATOR, lambda person, asked: site.decide(person, *text(asked, *decision))),
+            "alarm": acted(
+                PageRole.OPERATOR, lambda person, asked: site.alarm_action(person, str(asked.get("action")), asked)
+            ),
+            "admin-mode": acted(PageRole.EXPERT, lambda _, asked: site.admin_mode(*text(asked, *mode))),
+        }
+
+    def _logged(self, handler: Endpoint) -> Endpoint:
+        """Log each request of a handler, with person, address and result."""
+
+        async def answer(request: Request) -> Response:
+            request.state.person, request.state.asked = self._person(request), {}
+            try:
+                given = await handler(request)
+            except TooManyRequests:
+                raise  # a refused flood of requests must not flood the log
+            except Exception as error:
+                if not request.state.person.name:
+                    self._doors.refusals.count(_address(request))
+                self._journal.note(request, error)
+                raise
+            self._journal.note(request, None, bytes(given.body).decode())
+            return given
+
+        return answer
+
+    def _trend(self, device: str, attribute: str, hours: str) -> Points:
+        self._site.require(device, attribute)
+        spans = {f"{span / HOUR:g}": span for span in SPANS} | {"": HOUR}
+        if (span := spans.get(hours)) is None:
+            raise ValueError(f"hours: expected one of {', '.join(filter(None, spans))}, got {hours!r:.50}")
+        times, values = self._feed.trend(device, attribute, span)
+        earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf, span)
+        return earlier + times, earlier_values + values
+
+    async def _check(self, request: Request) -> Response:
+        _, asked = await self._may(request, PageRole.VIEWER)
+        family = self._site.argument(str(asked.get("device")), str(asked.get("command")))
+        if family is None:
+            return _json([])
+        try:
+            with fail_after(_LONGEST_CHECK):  # in a process of its own: no thread can be stopped
+                argument = str(asked.get("argument"))
+                return _json(
+                    await to_process.run_sync(mistakes, family, argument, cancellable=True, limiter=self._checks)
+                )
+        except (TimeoutError, BrokenWorkerProcess) as error:
+            raise InfraError(f"the argument could not be checked within {_LONGEST_CHECK:g} s") from error
+
+    async def _me(self, request: Request) -> Response:
+        person = self._person(request, used="used" in request.query_params)
+        return _json(
+            {
+                "name": person.name,
+                "role": person.role.name.lower(),
+                "can_sign_in": self._doors.anybody_may_act,
+                "ended": bool(_session(request)) and not person.name,
+            }
+        )
+
+    async def _sign_in(self, request: Request) -> Response:
+        body = await self._own(request, _LARGEST_SIGN_IN)
+        session = self._doors.sign_in(str(body.get("token", "")), _session(request))
+        if session is None:
+            raise RequestRefused(403, "the token is not valid; ask who maintains the tokens of this page")
+        person = request.state.person = self._doors.who(session)
+        answer = _json({"name": person.name, "role": person.role.name.lower()})
+        scheme = request.url.scheme
+        answer.set_cookie(
+            cookie(scheme),
+            session,
+            max_age=int(LONGEST_SESSION),
+            httponly=True,
+            samesite="strict",
+            secure=scheme == "https",  # also behind a proxy that is trusted to say so
+        )
+        return answer
+
+    async def _sign_out(self, request: Request) -> Response:
+        await self._own(request, _LARGEST_SIGN_IN)
+        self._doors.sign_out(_session(request))
+        answer = _json(None)
+        answer.delete_cookie(cookie(request.url.scheme), secure=request.url.scheme == "https", httponly=True)
+        return answer
+
+    def _person(self, request: Request, *, used: bool = False) -> Person:
+        return self._doors.who(_session(request), used=used)
+
+    async def _may(self, request: Request, role: PageRole) -> tuple[Person, dict[str, Any]]:
+        """Return the person and the body of a request, which is not even read without the role."""
+        person = self._person(request, used=True)
+        _require(person, role)
+        self._doors.acts.count(person.name)
+        request.state.asked = await self._own(request, _LARGEST_BODY)
+        return person, request.state.asked
+
+    async def _own(self, request: Request, largest: int) -> dict[str, Any]:
+        """Return the body of a request that our own page has sent."""
+        head = request.headers
+        own = f"{request.url.scheme}://{head.get('host', '')}"
+        if not is_own_origin(origin := head.get("origin", ""), own, head.get("sec-fetch-site", "")):
+            behind = "; the proxy must be named by --proxy" if origin.partition(":")[2] == own.partition(":")[2] else ""
+            raise RequestRefused(403, f"Origin: expected {own}, got {origin or 'none'}{behind}; nothing was done")
+        if head.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise RequestRefused(415, "Content-Type: expected application/json; nothing was done")
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > largest:
+                raise RequestRefused(413, f"expected at most {largest} bytes; nothing was done")
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise RequestRefused(400, f"expected a JSON object, got {error}; nothing was done") from error
+
+
+def _require(person: Person, role: PageRole) -> None:
+    if not person.name or person.role < role:
+        had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
+        raise RequestRefused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
+
+
+def _session(request: Request) -> str:
+    return request.cookies.get(cookie(request.url.scheme), "")
+
+
+def _address(request: Request) -> str:
+    return network(request.client.host) if request.client else ""
+
+
+class _Journal:
+    """Writes each request, with person, address and result, to the log and to the audit."""
+
+    def __init__(self, keep: Callable[[PageAct], None], clock: Clock) -> None:
+        self._keep, self._clock = keep, clock
+        self._origin = f"{socket.gethostname()}, process {os.getpid()}"
+
+    def note(self, request: Request, error: Exception | None, answer: str = "") -> None:
+        """Note an act, with the error if it was refused."""
+        person: Person = request.state.person
+        act, address = request.url.path.rpartition("/")[2], request.client.host if request.client else ""
+        asked = {name: one for name, one in request.state.asked.items() if name != "argument"}
+        text = _encode(asked).decode()[:_LONGEST_NOTE]
+        outcome = f"done: {answer}" if error is None else f"refused: {error}"
+        _log.log(
+            logging.INFO if error is None else logging.WARNING,
+            "act=%s name=%r role=%s address=%s asked=%s %.*s",
+            act,
+            person.name,
+            person.role.name.lower() if person.name else "none",
+            address,
+            text,
+            _LONGEST_NOTE,
+            outcome,
+        )
+        told = ", ".join(f"{name} {one}" for name, one in asked.items() if name != "device")
+        is_trial = act == "redrive" and asked.get("put_back") is not True
+        if isinstance(error, RequestRefused) or (act in page_acts.KEPT and not is_trial):
+            self._keep(
+                PageAct(
+                    act=act,
+                    person=person.name[:_LONGEST_NAME],
+                    address=address,
+                    target=str(asked.get("device") or asked.get("source") or "")[:_LONGEST_NAME],
+                    text=(told if error is None else str(error))[:_LONGEST_NOTE],
+                    refused=error is not None,
+                    time=self._clock.now_us(),
+                    origin=self._origin,
+                )
+            )
+
+
+class _Places:
+    """Threads for questions and acts; those for signed-in people are reserved for them."""
+
+    def __init__(self, *, anybody: int, people: int) -> None:
+        self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}
+        self._calls = {False: 0, True: 0}
+
+    async def run(self, call: Callable[[], Any], *, is_person: bool) -> Any:
+        """Return what a call does in a thread, when there is a place; `TooManyRequests` if too many wait."""
+        limiter = self._limiters[is_person]
+        if self._calls[is_person] >= _MOST_CALLS * limiter.total_tokens:
+            raise TooManyRequests
+        self._calls[is_person] += 1
+        try:
+            return await to_thread.run_sync(call, limiter=limiter)
+        finally:
+            self._calls[is_person] -= 1
+
+
+class _Shared:
+    """Asks once for all browsers that have the same question within half a second: devices are not asked by each."""
+
+    def __init__(self, call: Callable[..., Any], places: _Places) -> None:
+        self._call, self._places = call, places
+        self._under_way: dict[object, asyncio.Task[bytes]] = {}
+
+    async def answer(self, asked: tuple[str, ...], version: int, *, is_person: bool) -> Response:
+        task = self._under_way.get(key := (asked, version, is_person))
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self._ask(asked, is_person=is_person))
+            task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, key))
+        return _encoded(await asyncio.shield(task))
+
+    async def _ask(self, asked: tuple[str, ...], *, is_person: bool) -> bytes:
+        return _encode(await self._places.run(lambda: self._call(*asked), is_person=is_person))
+
+
+class _Events:
+    """Answers a browser with the stream of frames, from the one on that it names.
+
+    It stands before the routes, and each stream is one task: what a browser costs counts, as there may be thousands.
+    """
+
+    def __init__(self, app: ASGIApp, *, feed: Feed) -> None:
+        self._app, self._feed = app, feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != "/events":
+            await self._app(scope, receive, send)
+            return
+        given = {name.decode(): text.decode("latin-1") for name, text in scope["headers"]}
+        if is_foreign(given.get("sec-fetch-site", "")):
+            await Response(status_code=403)(scope, receive, send)
+            return
+        head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+        head.append((b"x-accel-buffering", b"no"))
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send(_part(b"retry: %d\n\n" % _RECONNECT_MS))
+        async with aclosing(self._feed.stream(given.get("last-event-id", ""))) as frames:
+            async for text in frames:
+                await send(_part(text))
+                if _has_gone(receive):
+                    return
+
+
+def _part(content: bytes) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": True}
+
+
+def _has_gone(receive: Receive) -> bool:
+    """Return whether a browser has gone, without waiting for it."""
+    asked: Any = receive()
+    try:
+        asked.send(None)
+    except StopIteration as answer:
+        return bool(answer.value["type"] == "http.disconnect")
+    asked.close()
+    return False
+
+
+class _SecurityHeaders:
+    """Adds the headers of `doors.headers` to every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                known = MutableHeaders(scope=message)
+                for name, value in headers(scope["path"], scope["scheme"]):
+                    known[name] = value
+                known.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        await self._app(scope, receive, sent if scope["type"] == "http" else send)
+
+
+def _answered(handler: Endpoint) -> Endpoint:
+    """Turn what a handler raises into an answer with a text for the person."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except RequestRefused as refused:
+            return _json({"error": str(refused)}, refused.status)
+        except TooManyRequests:
+            return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)
+        except CommandRefused as error:
+            return _json({"error": str(error)}, 409)
+        except InfraError as error:
+            return _json({"error": str(error)}, 502)
+        except (FacadeError, TypeError, ValueError) as error:
+            return _json({"error": str(error)}, 400)
+
+    return answer
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return _encoded(_encode(content), status)
+
+
+def _encoded(content: bytes, status: int = 200) -> Response:
+    return Response(content, status, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,176 @@
+"""The sub-command ``web`` of ``sdp-facade``: serves the operator's page."""
+
+import ipaddress
+import os
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from facade.bus.kafka.bus import KafkaBus
+from facade.bus.kafka.connection import Connection
+from facade.cli.tango_host import TangoHost, require_tango_database
+from facade.clock import Clock, SystemClock
+from facade.config import load_client_settings
+from facade.console import say
+from facade.errors import ConfigError
+from facade.exports.tango_db import SERVER
+from facade.flows.overview.page_acts import act_record
+from facade.icd.load import load
+from facade.logs import start_logging
+from facade.messages import PageAct
+from sdp_facade_clients.web import how_to_install
+
+if TYPE_CHECKING:
+    from sdp_facade_clients.web.past import ArchivedTrends
+
+LOCAL = ("localhost", "127.0.0.1")
+TOKENS = "SDP_WEB_TOKENS"
+ARCHIVE = "SDP_WEB_ARCHIVE"
+PROXIES = "SDP_WEB_PROXY"
+
+
+def web(
+    tango_host: TangoHost = "",
+    host: Annotated[
+        str, typer.Option(help="Address to listen at; others than localhost can be reached by others.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0: a free one.")] = 8800,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Name under which browsers reach it, such as sdp.example.org; may be repeated."),
+    ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=f"{TOKENS}_FILE",
+            help="File with a line `ROLE NAME TOKEN` for each person who may act; roles: operator, expert.",
+        ),
+    ] = None,
+    proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar=PROXIES,
+            help="Address or network of the site's proxy: its headers name scheme and browser. May be repeated.",
+        ),
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="PEM file of the certificate chain, for TLS.")] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's key.")] = None,
+    archive: Annotated[
+        str,
+        typer.Option(
+            envvar=ARCHIVE,
+            metavar="FOLDER",
+            help="Archive with the history of attributes, a folder or its URL: trends begin with what it has.",
+        ),
+    ] = "",
+    banner: Annotated[str, typer.Option(help="Text on every page, such as: simulated data.")] = "",
+) -> None:
+    """Serve the operator's page: state, alarms, commands and trends in a browser.
+
+    Every visitor may look. To act, a person signs in with a token of the file.
+
+    Example: TANGO_HOST=localhost:10000 sdp-facade web --tokens tokens.txt
+    """
+    require_tango_database(tango_host)
+    if (certificate is None) != (key is None):
+        raise ConfigError("--certificate and --key: expected both or neither, got one")
+    proxies = [_network(one) for one in proxy or ()]
+    if how := how_to_install():
+        raise ConfigError(f"the operator's page is not installed; install it by: {how}")
+    import uvicorn  # in the extra `web`
+
+    from sdp_facade_clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
+    from sdp_facade_clients.web.app import make_app
+    from sdp_facade_clients.web.doors import Doors, TokenFile, read_tokens
+    from sdp_facade_clients.web.feed import KEPT_ALERTS, Feed
+    from sdp_facade_clients.web.following import Following
+    from sdp_facade_clients.web.site import ALERTS, Site
+
+    icd, clock = load(), SystemClock()
+    given = read_tokens(os.environ.get(TOKENS, ""), TOKENS)
+    doors = Doors(TokenFile(tokens, clock) if tokens is not None else lambda: given, clock)
+    start_logging("component:web")
+    following = Following(
+        tango_host,
+        SERVER,
+        icd,
+        clock,
+        on_change=lambda device, attribute: feed.mark(device, attribute),
+        on_forget=lambda device, attributes: feed.forget(device, attributes),
+    )
+    feed = Feed(following.recorder, following, clock)
+    site = Site(
+        *(tango_host, icd, lambda: following.devices, clock),
+        instances=lambda: following.instances,
+        silent=following.silent,
+        banner=banner,
+    )
+    app = make_app(
+        feed,
+        site,
+        doors,
+        hosts=[*LOCAL, host, *(name or ())],
+        follow=following.ask,
+        problem=lambda: following.problem,
+        keep=_kept(clock),
+        **({"before": _past(archive, clock).before} if archive else {}),
+    )
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,  # of start_logging
+        log_level="warning",
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        access_log=False,
+    )
+    server = uvicorn.Server(config)
+    sockets = [config.bind_socket()]
+    shown = sockets[0].getsockname()[1]
+    scheme = "https" if certificate else "http"
+    say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
+    if not doors.anybody_may_act:
+        say("read-only, as there are no tokens; see --tokens")
+    following.start()
+    alerts = AlertSubscription(
+        f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert, recent=KEPT_ALERTS
+    )
+    with closing(following), closing(alerts):
+        server.run(sockets)
+
+
+def _network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError as error:
+        raise ConfigError(f"--proxy: expected an address or a network such as 192.0.2.0/28, got {error}") from error
+
+
+def _kept(clock: Clock) -> Callable[[PageAct], None]:
+    """Return what writes acts for the audit; without the settings of a broker, the log alone has them."""
+    try:
+        settings = load_client_settings()
+    except ConfigError as error:
+        say(f"who signs in is in the log only, not in `sdp-facade audit`: {error}")
+        return lambda act: None
+    writer = KafkaBus(Connection(settings, clock=clock), client="web").writer()
+    return lambda act: writer.send(act_record(act))
+
+
+def _past(place: str, clock: Clock) -> "ArchivedTrends":
+    try:
+        from facade.flows.archive.history import HistoryArchive
+        from sdp_facade_clients.web.past import ArchivedTrends
+    except ImportError as error:
+        raise ConfigError("--archive needs pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
+    from facade.flows.archive.stores import open_store
+
+    return ArchivedTrends(HistoryArchive(open_store(place)), clock)

@@ -1,0 +1,164 @@
+// What the server has sent so far, and whether it can still be believed.
+//
+// Every value is looked up by `look`, which never returns an old value as a good one: it is INVALID where its device is
+// silent, its subscription fails, or the stream itself has been silent.
+
+import { listen } from "./stream.js";
+
+const BASE = new URL(".", import.meta.url); // where this page is served, also behind a proxy
+const ANSWERS_MS = 40000; // dead letters take up to 30 s
+const SILENT_MS = 2200; // the server sends a frame at least each second
+
+export const store = {
+  site: null, // see clients/sdp_facade_clients/web/site.py, description
+  me: { name: "", role: "viewer", can_sign_in: false, ended: false }, // a session that has ended is said
+  values: new Map(), // "device/attribute" -> [value, quality, time, error]
+  away: "", // why the Tango database does not answer
+  replays: new Map(), // device -> its Status, which says that it shows a replay
+  silent: {}, // device -> time of its last answer [Unix s]
+  turn: 0, // counts frames with values or silent devices
+  alerts: [], // newest entries of the log of alerts, oldest first
+  lastFrame: null, // performance.now() of the last frame
+  lastTime: null, // time of the server at the last frame [Unix s]
+  refused: "", // error of the last request
+};
+
+const listeners = new Set();
+export const onNews = (call) => {
+  listeners.add(call);
+  return () => listeners.delete(call);
+};
+const tell = (alerts) => listeners.forEach((call) => call(alerts));
+
+export function isCut() {
+  return store.lastFrame === null || performance.now() - store.lastFrame > SILENT_MS;
+}
+
+export function now() {
+  return store.lastTime === null ? Date.now() / 1000 : store.lastTime + (performance.now() - store.lastFrame) / 1000;
+}
+
+// What a device says without the bus.
+const LOCAL = new Set(["connected", "Status", "versionId", "healthState", "healthInfo"]);
+const isLocal = (device, attribute) => LOCAL.has(attribute) || (attribute === "State" && device === only("SdpBus"));
+
+function isOffTheBus(device) {
+  const own = store.values.get(`${device}/connected`) ?? store.values.get(`${only("SdpBus")}/connected`);
+  return own?.[0] === false;
+}
+
+export function look(device, attribute) {
+  const found = store.values.get(`${device}/${attribute}`);
+  const [value, quality, time, error] = found ?? [null, "INVALID", 0, ""];
+  if (isCut()) return { value, quality: "INVALID", time, why: "no connection to the server of this page" };
+  if (device in store.silent) return { value, quality: "INVALID", time, why: `no answer since ${utc(store.silent[device])}` };
+  if (!isLocal(device, attribute) && isOffTheBus(device)) return { value, quality: "INVALID", time, why: "no broker answers" };
+  return { value, quality, time, why: error || (found ? "" : "not received yet") };
+}
+
+// What every page says of its data: nothing, or that they are simulated or a replay.
+export function marks() {
+  const [said] = store.replays.values();
+  return [store.site?.banner, said && `REPLAY: ${said.replace(/^\s*REPLAY\b\W*/, "")}`].filter(Boolean);
+}
+
+// The one form of a time on this page; of the day of today, the time alone.
+export function utc(time) {
+  if (!time) return "–";
+  const [of, today] = [time, now()].map((one) => new Date(one * 1000).toISOString());
+  return `${of.slice(0, 10) === today.slice(0, 10) ? "" : `${of.slice(0, 10)} `}${of.slice(11, 19)} UTC`;
+}
+
+// Asked for each value that is drawn: the devices of a class are sorted once for each description of the site.
+let [sorted, sortedOf] = [new Map(), null];
+export function devicesOf(kind) {
+  if (sortedOf !== store.site) [sorted, sortedOf] = [new Map(), store.site];
+  if (!sorted.has(kind)) {
+    const found = Object.entries(store.site?.devices ?? {}).filter(([, one]) => one === kind);
+    sorted.set(kind, found.map(([device]) => device).sort());
+  }
+  return sorted.get(kind);
+}
+// Whether a device is of this deployment: all are registered, also those of parts that are left out. While SdpMaster does
+// not say which servers it expects, all are.
+export function isDeployed(device) {
+  const expected = store.values.get(`${only("SdpMaster")}/deviceServers`)?.[0];
+  return !expected?.length || expected.includes(store.site.instances[device]);
+}
+export const only = (kind) => devicesOf(kind)[0] ?? "";
+export const kindOf = (device) => store.site?.classes[store.site.devices[device]];
+
+export async function ask(path, parameters = {}) {
+  const query = new URLSearchParams(parameters).toString();
+  const signal = AbortSignal.timeout(ANSWERS_MS); // a server that stands still would be waited for minutes
+  return answer(fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
+}
+
+export async function act(path, body) {
+  return answer(fetch(new URL(`api/${path}`, BASE), {
+    method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+  }));
+}
+
+// Have the server follow all attributes of a device; asked again each minute, while somebody looks at it.
+const followed = new Map(); // devices whose values were asked for, and when: the server forgets those that nobody asks for
+export function follow(device) {
+  if (performance.now() - (followed.get(device) ?? -Infinity) > 60000) {
+    followed.set(device, performance.now());
+    ask("follow", { device }).catch(() => followed.delete(device));
+  }
+}
+
+async function answer(asked) {
+  const response = await asked.catch(() => { throw new Error("the server of this page does not answer"); });
+  const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
+  if (!response.ok) throw new Error(content?.error ?? response.statusText);
+  return content;
+}
+
+function take(frame) {
+  store.lastFrame = performance.now();
+  store.lastTime = frame.time;
+  if (frame.silent || Object.keys(frame.values).length) store.turn += 1;
+  store.silent = frame.silent ?? store.silent; // they are sent when they change
+  store.away = frame.away ?? store.away;
+  for (const [device, attributes] of Object.entries(frame.values))
+    for (const [name, value] of Object.entries(attributes)) {
+      store.values.set(`${device}/${name}`, value);
+      if (name === "Status") store.replays[/\bREPLAY\b/.test(value[0]) ? "set" : "delete"](device, value[0]);
+    }
+  tell(frame.alerts);
+}
+
+export async function start() {
+  listen((kind, frame) => {
+    if (kind === "news") {
+      store.alerts = [...store.alerts, ...frame.alerts].slice(-500);
+      return take(frame);
+    }
+    store.values.clear();
+    store.replays.clear();
+    store.alerts = frame.alerts;
+    take({ ...frame, alerts: [] });
+    describe(); // another server may know other devices
+  });
+  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { used = true; }, { passive: true });
+  setInterval(() => tell([]), 500); // silence is news too
+  setInterval(describe, 30000);
+  await describe();
+}
+
+// Whether somebody has touched this page since the server was told: without that for long, a session ends.
+let used = false;
+
+export async function describe() {
+  const me = ask("me", used ? { used } : {});
+  used = false;
+  try {
+    [store.site, store.me] = await Promise.all([ask("site"), me]);
+    if (store.site.problem) setTimeout(describe, 2000);
+  } catch {
+    setTimeout(describe, 2000); // the page says that there is no connection
+  }
+  tell([]);
+}
