@@ -2,7 +2,8 @@
 
 They are in no commit. A build takes them from the folder `vendor` of the page if they are those of the lock file;
 otherwise npm fetches them by the lock file, with Node from a wheel. A source distribution has them, so a wheel that is
-built from it fetches nothing. With SDP_WITHOUT_PAGE=1 a build leaves them as they are: its page names missing libraries.
+built from it fetches nothing. With SDP_WITHOUT_PAGE=1 a build leaves them as they are: its page names missing
+libraries.
 """
 
 import hashlib

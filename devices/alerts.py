@@ -6,7 +6,7 @@ from typing import Any
 
 import tango
 
-from devices.queries import QueriedDevice, as_tango, client_of, refusal
+from devices.kernel.queries import QueriedDevice, as_tango, client_of, refusal
 from facade.flows.alerts.messages import ActionKind
 from facade.flows.alerts.operator_api import OperatorApi
 

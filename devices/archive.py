@@ -4,9 +4,9 @@ from typing import Any
 
 import tango
 
-from devices.queries import QueriedDevice, as_tango, refusal
-from facade.errors import BusError
-from facade.flows.archive.flow import ReplayControl
+from devices.kernel.queries import QueriedDevice, as_tango, refusal
+from facade.archive.flow import ReplayControl
+from facade.kernel.errors import BusError
 
 
 class SdpArchive(QueriedDevice):

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from devices.mapping import Encoded
-from devices.queries import QueriedDevice, refusal
+from devices.kernel.mapping import Encoded
+from devices.kernel.queries import QueriedDevice, refusal
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow, describe, products_of
 from facade.flows.tables.messages import place

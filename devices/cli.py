@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from devices.registration import register
-from facade.cli.tango_host import TangoHost, require_tango_host
-from facade.config import Settings, load_settings
-from facade.exports.tango_db import SERVER, instances, registration
-from facade.icd.load import load
-from facade.icd.model import Icd
+from facade.kernel.cli.tango_host import TangoHost, require_tango_host
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.tools.exports.tango_db import SERVER, instances, registration
 
 
 def register_devices(

@@ -8,23 +8,23 @@ from typing import Any
 import tango
 from tango.server import command
 
-from devices.base import ADDED_LATER, FacadeDevice
-from devices.mapping import TangoReading, to_tango
-from devices.queries import as_tango, client_of, refusal, tango_query
-from facade import tracing
-from facade.errors import NotSent, OutcomeUnknown
+from devices.kernel.base import ADDED_LATER, FacadeDevice
+from devices.kernel.mapping import TangoReading, to_tango
+from devices.kernel.queries import as_tango, client_of, refusal, tango_query
 from facade.flows.commands.approvals import approve, read_decision, withdraw
 from facade.flows.commands.gateway import Gateway, read_request
 from facade.flows.commands.outcomes import OK, QUEUED, WAITING
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
 from facade.flows.commands.view import as_dict
-from facade.icd.model import CommandDefinition, DeviceClass
-from facade.reading import Reading
-from facade.runtime import admin_mode
-from facade.runtime.admin_mode import allowed
-from facade.runtime.device_state import OBS_STATE, SETTINGS, StateMessage, state_record
-from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.replay import why_refused
+from facade.kernel import tracing
+from facade.kernel.errors import NotSent, OutcomeUnknown
+from facade.kernel.icd.model import CommandDefinition, DeviceClass
+from facade.kernel.reading import Reading
+from facade.kernel.runtime.replay import why_refused
+from facade.sdp import admin_mode
+from facade.sdp.admin_mode import allowed
+from facade.sdp.device_state import OBS_STATE, SETTINGS, StateMessage, state_record
+from facade.sdp.device_state import TOPIC as STATES
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 

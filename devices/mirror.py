@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import tango
 
-from facade.clock import Time
 from facade.flows.mirror.source import (
     AttributeValue,
     DeviceJob,
@@ -32,7 +31,8 @@ from facade.flows.mirror.source import (
     SourceEvent,
     SourceTask,
 )
-from facade.numbers import json_value
+from facade.kernel.clock import Time
+from facade.kernel.numbers import json_value
 
 _log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from contextlib import suppress
 
 import tango
 
-from facade.config import Settings
-from facade.errors import InfraError
-from facade.exports.tango_db import SERVER, registration
-from facade.icd.model import Icd
-from facade.instances import number_of
+from facade.kernel.config import Settings
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.model import Icd
+from facade.kernel.instances import number_of
+from facade.tools.exports.tango_db import SERVER, registration
 
 
 def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, list[str]]:

@@ -8,10 +8,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from facade.config import Settings
-from facade.errors import InfraError
-from facade.exports.tango_db import SERVER, registration
-from facade.icd.model import Icd
+from facade.kernel.config import Settings
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.model import Icd
+from facade.tools.exports.tango_db import SERVER, registration
 
 _DONE = (0, 2)
 """Exit codes of json2tango: nothing had to change; the changes were written."""

@@ -1,6 +1,6 @@
 """Sub-commands of ``sdp-facade`` for device servers."""
 
-from facade.manifest import Subcommand
+from facade.kernel.manifest import Subcommand
 
 SUBCOMMANDS = (
     Subcommand(

@@ -10,19 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sdp_facade_clients.alert_subscription import AlertSubscription
-
-    from devices.in_memory import MemoryContext
-    from facade.bus.kafka.bus import KafkaBus
-    from facade.bus.kafka.opening import open_bus
-    from facade.bus.memory import MemoryBus, MemoryLog
-    from facade.bus.port import Fenced, Record, Writer
-    from facade.config import Settings, load_settings
-    from facade.controller.api import Controller, Rejected
-    from facade.controller.call import Call, Device
-    from facade.controller.execution_state import Cancelled, NotFollowed, Order, OrderOutcome
-    from facade.controller.process import run
-    from facade.errors import BusError, ConfigError, FacadeError, NotSent, OutcomeUnknown
+    from devices.kernel.in_memory import MemoryContext
     from facade.flows.alerts.filter import AlertFilter, Comparison
     from facade.flows.alerts.follower import FollowedAlert
     from facade.flows.alerts.packets import PacketCodec, PacketContent
@@ -38,7 +26,18 @@ if TYPE_CHECKING:
     from facade.flows.tables.solution import Solution, decode_npy
     from facade.flows.tables.solution import decode as decode_solution
     from facade.flows.tables.solution import encode as encode_solution
-    from facade.producer.heaps import HeapProducer, Standing
+    from facade.kernel.bus.kafka.bus import KafkaBus
+    from facade.kernel.bus.kafka.opening import open_bus
+    from facade.kernel.bus.memory import MemoryBus, MemoryLog
+    from facade.kernel.bus.port import Fenced, Record, Writer
+    from facade.kernel.config import Settings, load_settings
+    from facade.kernel.errors import BusError, ConfigError, FacadeError, NotSent, OutcomeUnknown
+    from facade.sdk.controller.api import Controller, Rejected
+    from facade.sdk.controller.call import Call, Device
+    from facade.sdk.controller.execution_state import Cancelled, NotFollowed, Order, OrderOutcome
+    from facade.sdk.controller.process import run
+    from facade.sdk.producer.heaps import HeapProducer, Standing
+    from sdp_facade_clients.alert_subscription import AlertSubscription
 
 __all__ = [  # noqa: RUF022 - by the parts of docs/api
     # Controllers.
@@ -59,17 +58,17 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
 
 _MODULES = {
     "sdp_facade_clients.alert_subscription": ("AlertSubscription",),
-    "devices.in_memory": ("MemoryContext",),
-    "facade.bus.kafka.bus": ("KafkaBus",),
-    "facade.bus.kafka.opening": ("open_bus",),
-    "facade.bus.memory": ("MemoryBus", "MemoryLog"),
-    "facade.bus.port": ("Fenced", "Record", "Writer"),
-    "facade.config": ("Settings", "load_settings"),
-    "facade.controller.api": ("Controller", "Rejected"),
-    "facade.controller.call": ("Call", "Device"),
-    "facade.controller.execution_state": ("Cancelled", "NotFollowed", "Order", "OrderOutcome"),
-    "facade.controller.process": ("run",),
-    "facade.errors": ("BusError", "ConfigError", "FacadeError", "NotSent", "OutcomeUnknown"),
+    "devices.kernel.in_memory": ("MemoryContext",),
+    "facade.kernel.bus.kafka.bus": ("KafkaBus",),
+    "facade.kernel.bus.kafka.opening": ("open_bus",),
+    "facade.kernel.bus.memory": ("MemoryBus", "MemoryLog"),
+    "facade.kernel.bus.port": ("Fenced", "Record", "Writer"),
+    "facade.kernel.config": ("Settings", "load_settings"),
+    "facade.sdk.controller.api": ("Controller", "Rejected"),
+    "facade.sdk.controller.call": ("Call", "Device"),
+    "facade.sdk.controller.execution_state": ("Cancelled", "NotFollowed", "Order", "OrderOutcome"),
+    "facade.sdk.controller.process": ("run",),
+    "facade.kernel.errors": ("BusError", "ConfigError", "FacadeError", "NotSent", "OutcomeUnknown"),
     "facade.flows.alerts.filter": ("AlertFilter", "Comparison"),
     "facade.flows.alerts.follower": ("FollowedAlert",),
     "facade.flows.alerts.packets": ("PacketContent", "PacketCodec"),
@@ -83,7 +82,7 @@ _MODULES = {
     "facade.flows.tables.content": ("ARROW", "JSON", "NPY", "PointingOffset", "encode_pointing"),
     "facade.flows.tables.producer": ("TableProducer",),
     "facade.flows.tables.solution": ("Solution", "decode_npy", "decode_solution", "encode_solution"),
-    "facade.producer.heaps": ("HeapProducer", "Standing"),
+    "facade.sdk.producer.heaps": ("HeapProducer", "Standing"),
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 _RENAMED = {"decode_solution": "decode", "encode_solution": "encode"}

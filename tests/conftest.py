@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from sdp_facade_lab.deployment import Broker
 
 from facade.infra import local
+from sdp_facade_lab.deployment import Broker
 from tests.support import run_end
 from tests.support.deployment import Deployment
 from tests.support.examples import PROFILE

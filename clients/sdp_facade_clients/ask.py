@@ -12,9 +12,9 @@ from typing import Any
 
 import tango
 
-from facade.clock import Clock
-from facade.errors import CommandRefused, FacadeError, InfraError
-from facade.exports.tango_db import SERVER
+from facade.kernel.clock import Clock
+from facade.kernel.errors import CommandRefused, FacadeError, InfraError
+from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.events import DeviceEvent, as_event, open_database
 from sdp_facade_clients.status import ALERTS, QUESTIONS, SERVERS, Seen, see
 

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from facade.cli.tango_host import TangoHost, device_name, require_tango_database
-from facade.clock import SystemClock, as_seconds, utc_seconds
-from facade.console import AsJson, Console, say
-from facade.errors import ConfigError, FacadeError
-from facade.exports.tango_db import SERVER
-from facade.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
-from facade.icd.load import load
-from facade.runtime.stopping import stopping
+from facade.kernel.cli.tango_host import TangoHost, device_name, require_tango_database
+from facade.kernel.clock import SystemClock, as_seconds, utc_seconds
+from facade.kernel.console import AsJson, Console, say
+from facade.kernel.errors import ConfigError, FacadeError
+from facade.kernel.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.stopping import stopping
+from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.status import counts, judge
 
 

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from facade.cli.tango_host import TangoHost, device_name, require_tango_database
-from facade.clock import Clock, SystemClock
-from facade.console import ERR, OUT
-from facade.errors import ArgumentError, ConfigError
 from facade.flows.commands.arguments import Arguments
-from facade.icd.load import load
-from facade.icd.model import CommandDefinition, DeviceClass, Icd
-from facade.instances import number_of
-from facade.printable import printable
+from facade.kernel.cli.tango_host import TangoHost, device_name, require_tango_database
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.console import ERR, OUT
+from facade.kernel.errors import ArgumentError, ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import CommandDefinition, DeviceClass, Icd
+from facade.kernel.instances import number_of
+from facade.kernel.printable import printable
 
 ADMIN_MODE = "adminMode"
 APPROVE, WITHDRAW = "ApproveCommand", "WithdrawCommand"

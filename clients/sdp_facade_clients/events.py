@@ -16,10 +16,10 @@ from typing import Any, Final
 
 import tango
 
-from facade.clock import Clock, as_seconds
-from facade.errors import ConfigError, InfraError
-from facade.reading import Quality
-from facade.runtime.steps import run_steps
+from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.errors import ConfigError, InfraError
+from facade.kernel.reading import Quality
+from facade.kernel.runtime.steps import run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
-from facade.icd.model import Icd
+from facade.kernel.icd.model import Icd
 
 VERSION: Final = "0.4"
 SCAN_TYPE: Final = "target:a"

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from facade import alarm_states as states
-from facade import judgement
-from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, Finding
-from facade.icd.model import Condition
-from facade.judgement import AlarmDict, Judgement
-from facade.severities import CRITICAL
+from facade.kernel import alarm_states as states
+from facade.kernel import judgement
+from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, Finding
+from facade.kernel.icd.model import Condition
+from facade.kernel.judgement import AlarmDict, Judgement
+from facade.kernel.severities import CRITICAL
 
 _QUIET = (states.SHLVD, states.DSUPR, states.OOSRV)
 """States of an alarm that a person has silenced, or that another alarm explains."""

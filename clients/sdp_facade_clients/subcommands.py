@@ -1,6 +1,6 @@
 """Sub-commands of ``sdp-facade`` that are clients of the devices."""
 
-from facade.manifest import Subcommand
+from facade.kernel.manifest import Subcommand
 
 _HERE = "sdp_facade_clients"
 _ALERTS = f"{_HERE}.alert_commands"

@@ -15,9 +15,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from facade.console import Console
-from facade.printable import printable
-from facade.reading import Quality
+from facade.kernel.console import Console
+from facade.kernel.printable import printable
+from facade.kernel.reading import Quality
 from sdp_facade_clients.alarm_choice import urgency
 from sdp_facade_clients.events import EventRecord, EventRecords
 

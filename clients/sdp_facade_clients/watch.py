@@ -9,9 +9,9 @@ from typing import Final
 
 from rich.live import Live
 
-from facade.clock import Clock, as_seconds
-from facade.console import Console
-from facade.icd.model import Icd
+from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.console import Console
+from facade.kernel.icd.model import Icd
 from sdp_facade_clients.events import EventPulse, EventRecorder
 from sdp_facade_clients.terminal import ALERTS, CALIBRATION, MOST_ROWS, SHOWN, SUBARRAY, Scene, render, rows_in, summary
 

@@ -20,14 +20,14 @@ from typing import Final
 
 import msgspec
 
-from facade.clock import Clock, SystemClock, as_seconds
-from facade.config import FILE_VARIABLE
-from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.kafka import Kafka, Quorum, find_limp, make_quorum
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import GRACE, PortTakenError, Process, ProcessRecord, check_alive, started_in
 from facade.infra.security import ADMINISTRATOR, Security
+from facade.kernel.clock import Clock, SystemClock, as_seconds
+from facade.kernel.config import FILE_VARIABLE
+from facade.kernel.errors import InfraError
 
 # --- The Tango database ---
 

@@ -5,7 +5,7 @@ import secrets
 import socket
 from typing import Final
 
-from facade.errors import InfraError
+from facade.kernel.errors import InfraError
 
 HOST: Final = "127.0.0.1"
 

@@ -19,9 +19,9 @@ from typing import Any, Final, Self
 
 import psutil
 
-from facade.clock import Clock, SystemClock, wait_until
-from facade.errors import InfraError
 from facade.infra.tools import tail_of
+from facade.kernel.clock import Clock, SystemClock, wait_until
+from facade.kernel.errors import InfraError
 
 LOG_VARIABLE: Final = "FACADE_PROCESS_LOG"
 """Environment variable of each started process: the path of its log."""

@@ -29,15 +29,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from facade.bus.kafka import access
-from facade.bus.kafka.connection import Connection
-from facade.bus.quotas import name_of
-from facade.bus.signatures import signed_topics
-from facade.clock import SystemClock, utc_text
-from facade.config import FILE_VARIABLE, Settings, load_settings
-from facade.icd.load import load
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
+from facade.kernel.bus.kafka import access
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.bus.signatures import signed_topics
+from facade.kernel.clock import SystemClock, utc_text
+from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
+from facade.kernel.icd.load import load
 
 ADMINISTRATOR: Final = "sdp-admin"
 """User with all rights."""

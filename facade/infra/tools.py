@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from facade.errors import InfraError
+from facade.kernel.errors import InfraError
 
 Notify = Callable[[str], None]
 """Called with a short text about each step that may take a while."""

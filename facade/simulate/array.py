@@ -4,7 +4,7 @@ from typing import Final
 
 import numpy as np
 
-from facade.codec.arrays import Array
+from facade.kernel.codec.arrays import Array
 
 BAND = (950e6, 1760e6)
 """Band 2 of SKA-Mid [Hz]."""

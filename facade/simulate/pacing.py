@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from facade.clock import Clock
+from facade.kernel.clock import Clock
 
 _LONGEST_SLEEP = 0.2
 """Longest single sleep, so that a stop is noticed soon [s]."""

@@ -12,8 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from facade.bus.port import Headers
-from facade.clock import Clock, Time, as_seconds
+from facade.kernel.bus.port import Headers
+from facade.kernel.clock import Clock, Time, as_seconds
 from facade.simulate.pacing import Schedule
 
 PATIENCE = 600.0
@@ -57,7 +57,7 @@ ReportT = TypeVar("ReportT", bound=StreamReport)
 
 
 class Outlet(Protocol):
-    """The receiver of the records; see `facade.bus.kafka.producer.KafkaStreamWriter`."""
+    """The receiver of the records; see `facade.kernel.bus.kafka.producer.KafkaStreamWriter`."""
 
     queued: int
     failed: int

@@ -14,14 +14,14 @@ import typer
 from rich.live import Live
 from rich.markup import escape
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth
-from facade.clock import Clock, SystemClock
-from facade.config import Settings, load_settings
-from facade.console import ERR
-from facade.files import write_json
-from facade.runtime.stopping import on_stop
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.console import ERR
+from facade.kernel.files import write_json
+from facade.kernel.runtime.stopping import on_stop
 from facade.simulate.sender import PATIENCE, ReportT, Shape, Stop, Stream, StreamReport, StreamSender
 
 _BROKER_WAIT = 5.0

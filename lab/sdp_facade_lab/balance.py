@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from rich.table import Table
 
-from facade.clock import Clock
+from facade.kernel.clock import Clock
 
 _LONG: Final = 1.0
 """A silence from this length on is kept [s]."""

@@ -8,10 +8,10 @@ from typing import Literal
 
 import msgspec
 
-from facade.clock import as_seconds
-from facade.controller.simulator.controller import ExecutionLine
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import COMPLETED, FINAL, REJECTED, TIMED_OUT, UNDELIVERED
+from facade.kernel.clock import as_seconds
+from facade.sdk.controller.simulator.controller import ExecutionLine
 from sdp_facade_lab.balance import Balance, Silence, Tally
 
 Answer = Literal["given", "refused", "not sent", "unknown", "no answer"]

@@ -10,9 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from facade.errors import InfraError
 from facade.infra import tools
-from facade.resources import resource
+from facade.kernel.errors import InfraError
+from facade.kernel.resources import resource
 
 
 @dataclass(frozen=True, slots=True)

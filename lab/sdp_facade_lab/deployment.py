@@ -13,22 +13,22 @@ import tango
 
 from devices.pruning import find_surplus, prune
 from devices.registration import register
-from facade.bus import rights
-from facade.bus.kafka import access
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics, delete_topics
-from facade.bus.quotas import name_of
-from facade.clock import Clock
-from facade.config import FILE_VARIABLE, Settings, load_settings
-from facade.errors import InfraError
-from facade.exports.tango_db import SERVER, instances
-from facade.icd.load import load
-from facade.icd.model import Icd, instance_role
-from facade.icd.topic_model import Topic
 from facade.infra import local
 from facade.infra.processes import Process
 from facade.infra.security import ADMINISTRATOR
-from facade.instances import devices_of
+from facade.kernel.bus import rights
+from facade.kernel.bus.kafka import access
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.topics import create_topics, delete_topics
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.clock import Clock
+from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd, instance_role
+from facade.kernel.icd.topic_model import Topic
+from facade.kernel.instances import devices_of
+from facade.tools.exports.tango_db import SERVER, instances
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.roles import Play, RoleProcess, command_line
 from sdp_facade_lab.supervisor import Supervisor

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from rich.markup import escape
-from sdp_facade_clients.watch import PLAIN_INTERVAL, Watch, print_plain
 
-from facade.clock import Clock
-from facade.console import Console
-from facade.errors import InfraError
+from facade.kernel.clock import Clock
+from facade.kernel.console import Console
+from facade.kernel.errors import InfraError
+from sdp_facade_clients.watch import PLAIN_INTERVAL, Watch, print_plain
 
 _LOOK_AGAIN = 0.05
 _LONGEST = 200.0

@@ -7,25 +7,25 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from facade.bus.kafka.admin import KafkaTopicWatch, describe_group, newest_records
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.offsets import ACCOUNTS
-from facade.clock import NEVER, utc_text
-from facade.errors import BusError, InfraError
+from facade.archive.compare import ArchiveComparison, compare
+from facade.archive.files import PartitionReport, verify
+from facade.archive.reading import extent, newest_entries
+from facade.archive.reading import topics as topics_of
+from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import STATES
-from facade.flows.archive.compare import ArchiveComparison, compare
-from facade.flows.archive.files import PartitionReport, verify
-from facade.flows.archive.reading import extent, newest_entries
-from facade.flows.archive.reading import topics as topics_of
-from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.messages import ACKS
 from facade.flows.logs.messages import SUMMARY
 from facade.flows.tables.messages import TABLES
 from facade.flows.telemetry.plan import windowed
 from facade.infra.processes import Process
-from facade.manifest import WorkerEntry, manifests
-from facade.messages import ReplayPosition
-from facade.runtime.replay import inputs, newest_position
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch, describe_group, newest_records
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.offsets import ACCOUNTS
+from facade.kernel.clock import NEVER, utc_text
+from facade.kernel.errors import BusError, InfraError
+from facade.kernel.manifest import WorkerEntry, manifests
+from facade.kernel.runtime.replay import inputs, newest_position
+from facade.sdp.messages import ReplayPosition
 from sdp_facade_lab.deployment import Deployment
 
 WORKER: Final = "archive-worker"

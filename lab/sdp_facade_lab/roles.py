@@ -15,11 +15,11 @@ from typing import Any
 
 import msgspec
 
-from facade.clock import Clock, SystemClock
-from facade.config import Settings, load_settings
-from facade.files import write_whole
 from facade.infra.processes import Process
-from facade.runtime.stopping import end_process
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.files import write_whole
+from facade.kernel.runtime.stopping import end_process
 
 Play = Callable[..., Any]
 """A function that plays a role: it gets a `RoleContext` and the task, and returns the result, or None."""

@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-from facade.manifest import Subcommand
+from facade.kernel.manifest import Subcommand
 
 _DEMO = Subcommand(
     ("demo",),

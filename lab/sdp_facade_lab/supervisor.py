@@ -7,9 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from facade.clock import Clock
-from facade.errors import InfraError
 from facade.infra.processes import GRACE, Process, started_in
+from facade.kernel.clock import Clock
+from facade.kernel.errors import InfraError
 
 Kind = TypeVar("Kind", bound=Process)
 _LOOKS = 5

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tango
-from sdp_facade_clients.terminal import BUS, MASTER, NODE, SUBARRAY
 
-from facade.icd.model import Attribute, DeviceClass, Icd
+from facade.kernel.icd.model import Attribute, DeviceClass, Icd
+from sdp_facade_clients.terminal import BUS, MASTER, NODE, SUBARRAY
 from sdp_facade_lab.heap_account import BUS_FIGURES, MASTER_TOTALS, NODE_TOTALS, STREAMS, HeapCounts
 
 _REASONS_STREAM = "ingest.heaps"

@@ -13,9 +13,9 @@ from typing import IO
 import tango
 from tango.server import Device, attribute, run
 
-from facade.bus.port import Record
-from facade.clock import SystemClock, as_time
 from facade.flows.mirror.messages import MirrorRule, rule_record
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SystemClock, as_time
 from sdp_facade_lab.roles import RoleContext
 
 SERVER, FAMILY, POINTING = "SimulatedTelescope", "mid-dish/dish-manager", "achievedPointing"

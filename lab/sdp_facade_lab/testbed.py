@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from facade.config import Settings
-from facade.errors import BusError
 from facade.infra import local
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 from sdp_facade_lab.deployment import Broker, Deployment
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.supervisor import Supervisor
@@ -39,7 +39,7 @@ class Testbed:
         partitions
             Of the topic of the heap notifications; None: as the ICD says.
         settings
-            See `facade.config.Settings`.
+            See `facade.kernel.config.Settings`.
         """
         settings = {"without": "mirror,logs,logs-aggregate", **settings}  # nothing of the telescope is there
         where = self.endpoints
@@ -85,7 +85,7 @@ class Testbed:
 
 @contextmanager
 def testbed(parent: Path, progress: ProgressLine, *, brokers: int, secure: bool) -> Iterator[Testbed]:
-    logging.getLogger("facade.bus").setLevel(logging.CRITICAL)  # runs take the broker away on purpose
+    logging.getLogger("facade.kernel.bus").setLevel(logging.CRITICAL)  # runs take the broker away on purpose
     parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent.resolve(), ignore_cleanup_errors=True) as folder:
         state_dir = Path(folder) / "infra"

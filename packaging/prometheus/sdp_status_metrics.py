@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from facade.clock import SystemClock
+from facade.kernel.clock import SystemClock
 
 UNKNOWN = 3
 PROGRAM = "sdp-facade"

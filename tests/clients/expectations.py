@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from facade.icd.model import Attribute
-from facade.icd.units import unit_of
+from facade.kernel.icd.model import Attribute
+from facade.kernel.icd.units import unit_of
 from tests.support.deployment import ICD
 
 FAMILIES = {

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 import tango
 from playwright.sync_api import Browser, Locator, Page, expect
-from sdp_facade_clients.sample_arguments import sample
 
-from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Record
-from facade.clock import utc_seconds
 from facade.infra import local
 from facade.infra.ports import choose_port
-from facade.outcome import RecordRejected
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import utc_seconds
+from facade.kernel.outcome import RecordRejected
+from sdp_facade_clients.sample_arguments import sample
 from tests.clients.conftest import SILENT, whole_system
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, node_device, subarray_device
 from tests.support.heaps import encoded, heap

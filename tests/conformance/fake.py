@@ -11,15 +11,15 @@ from pathlib import Path
 import tango
 from tango.server import run
 
-from devices import base
 from devices.alerts import SdpAlerts
 from devices.calibration import SdpCalibration
-from devices.classes import device_classes
 from devices.commands import CommandedDevice
-from devices.queries import refusal
-from facade.clock import SystemClock
-from facade.icd.load import load
-from facade.reading import Quality, Reading
+from devices.kernel import base
+from devices.kernel.classes import device_classes
+from devices.kernel.queries import refusal
+from facade.kernel.clock import SystemClock
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality, Reading
 from tests.conformance.mutants import served
 
 CLOCK = SystemClock()

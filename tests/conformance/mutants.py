@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from facade.icd.model import Icd
-from facade.icd.topic_model import Limits
+from facade.kernel.icd.model import Icd
+from facade.kernel.icd.topic_model import Limits
 
 Alter = Callable[[Icd], Icd]
 

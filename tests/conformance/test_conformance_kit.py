@@ -5,6 +5,14 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+
+from facade.flows.commands.arguments import Arguments
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import ArgumentError, ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import RecordRejected
 from sdp_facade_clients.conformance import live_system
 from sdp_facade_clients.conformance.alarm_checks import condition_of_test
 from sdp_facade_clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
@@ -13,14 +21,6 @@ from sdp_facade_clients.conformance.devices import find_invalid, headers_of
 from sdp_facade_clients.conformance.live_system import LiveSystem, in_order
 from sdp_facade_clients.conformance.runner import catalogue, is_wanted, write_html
 from sdp_facade_clients.sample_arguments import FAMILIES, bad_arguments, good_argument
-
-from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.errors import ArgumentError, ConfigError
-from facade.flows.commands.arguments import Arguments
-from facade.icd.load import load
-from facade.outcome import RecordRejected
 
 ICD = load()
 NOW = 1_800_000_000.0

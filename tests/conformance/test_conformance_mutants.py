@@ -12,17 +12,17 @@ from xml.etree import ElementTree
 
 import pytest
 import tango
-from sdp_facade_clients.events import open_database
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.kafka.topics import create_topics
-from facade.bus.port import BusHealth, Record
-from facade.config import Settings
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.instances import devices_of
-from facade.resources import resource
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.kafka.topics import create_topics
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.instances import devices_of
+from facade.kernel.resources import resource
+from sdp_facade_clients.events import open_database
 from tests.conformance.mutants import MUTANTS, served
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment

@@ -7,10 +7,10 @@ from io import StringIO
 import pytest
 import tango
 from rich.console import Console
+
+from facade.kernel.bus.kafka import timeouts
 from sdp_facade_clients.conformance.checks import CheckOptions
 from sdp_facade_clients.conformance.runner import NOT_RUN, run
-
-from facade.bus.kafka import timeouts
 from tests.conformance.test_conformance_mutants import run_kit
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment, node_device, subarray_device

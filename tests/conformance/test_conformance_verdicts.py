@@ -6,6 +6,10 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
+
+from facade.kernel.icd import model
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Sampling
 from sdp_facade_clients.conformance import command_checks
 from sdp_facade_clients.conformance.attributes import (
     judge_alarms,
@@ -32,10 +36,6 @@ from sdp_facade_clients.conformance.command_checks import (
 )
 from sdp_facade_clients.conformance.live_system import AttributeTrace, EventStream, TangoValue
 from sdp_facade_clients.conformance.subarray_run import CommandAnswer, RefusedCall, SubarrayRun, TakenCall
-
-from facade.icd import model
-from facade.icd.load import load
-from facade.icd.model import Sampling
 
 ICD = load()
 NOW = 1_800_000_000.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from facade.controller.simulator.controller import CRASHED
 from facade.infra import local
+from facade.sdk.controller.simulator.controller import CRASHED
 from tests.support.deployment import Deployment
 from tests.support.subarrays import Subarrays
 from tests.support.waiting import until

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.offsets import POSITIONS
-from facade.bus.port import Aborted, BusHealth, Record
-from facade.config import Settings
 from facade.infra import local
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.offsets import POSITIONS
+from facade.kernel.bus.port import Aborted, BusHealth, Record
+from facade.kernel.config import Settings
 from tests.support.deployment import Deployment
 from tests.support.topics import last_offset
 from tests.support.waiting import until

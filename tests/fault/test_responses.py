@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sdp_facade_clients.status import ALERTS, QUESTIONS, judge, see
 from typer.testing import CliRunner
 
-from facade.cli.app import app
-from facade.clock import utc_seconds
-from facade.findings import UNKNOWN, Finding
-from facade.judgement import Judgement
+from facade.kernel.cli.app import app
+from facade.kernel.clock import utc_seconds
+from facade.kernel.findings import UNKNOWN, Finding
+from facade.kernel.judgement import Judgement
+from sdp_facade_clients.status import ALERTS, QUESTIONS, judge, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device
-from tests.support.kafka_proxy import FETCH, KafkaProxy
+from tests.support.kafka_proxy import END_TXN, FETCH, KafkaProxy
 from tests.support.waiting import until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -144,8 +144,8 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
     without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble"
     deployment = deploy(nodes=NODES, rack_size=2, without=without)
     servers = {name: deployment.server(name, ready=False) for name in (*deployment.instances, "alerts")}
-    network = entered.enter_context(KafkaProxy(deployment.bootstrap))
-    workers = [deployment.worker("0", KAFKA_BOOTSTRAP=network.bootstrap), deployment.worker("1")]
+    network, other = (entered.enter_context(KafkaProxy(deployment.bootstrap)) for _ in range(2))
+    workers = [deployment.worker(f"{slot}", KAFKA_BOOTSTRAP=one.bootstrap) for slot, one in enumerate((network, other))]
     sends = ("--rate", 100, "--nodes")
     deployment.launch("nodes", "simulate", "ingest", *sends, SKEWED)
     last = ("simulate", "ingest", *sends, 1, "--first-node", SKEWED)
@@ -156,6 +156,10 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
         deployment.await_server(server, name)
     # Silence counts from the start of a device server on, so a simulator that starts late may be an alarm before.
     until(lambda: all(each_node(deployment, "sends")), "each node sends")
+    # Both workers have their partitions, and have written: one that still asks where to begin is not named by a window.
+    until(lambda: other.asked[END_TXN], "the second worker commits")
+    before = network.asked[END_TXN]
+    until(lambda: network.asked[END_TXN] > before, "the first worker commits with the partitions that it keeps")
     Operator(deployment).until_well()
     operator = Operator(deployment)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from facade.codec.batches import BatchReader, ReadBatch
+from facade.kernel.codec.batches import BatchReader, ReadBatch
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, node_device
 from tests.support.processes import Running
@@ -24,7 +24,7 @@ _AWAY = 12.0
 PRODUCER = """
 import signal, sys, threading, time
 import numpy as np
-from facade.producer.heaps import HeapProducer
+from facade.sdk.producer.heaps import HeapProducer
 
 stop = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: stop.set())

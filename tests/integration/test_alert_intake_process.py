@@ -10,7 +10,7 @@ import pytest
 
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.alerts.simulator.stream import AlertReport, read_alert_report
-from facade.icd.load import load
+from facade.kernel.icd.load import load
 from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.deployment import Deployment

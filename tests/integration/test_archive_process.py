@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from facade.bus.port import Record
-from facade.clock import utc_text
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.history import HistoryArchive, Point
-from facade.flows.archive.recording import HISTORY
-from facade.flows.archive.stores import FolderStore
+from facade.archive.files import ArchiveError
+from facade.archive.history import HistoryArchive, Point
+from facade.archive.recording import HISTORY
+from facade.archive.stores import FolderStore
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import utc_text
 from tests.conftest import Deploy
 from tests.support.archives import kept
 from tests.support.deployment import Deployment

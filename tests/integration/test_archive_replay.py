@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import tango
 
-from facade.clock import utc_seconds, utc_text
-from facade.flows.archive.reading import extent
-from facade.flows.archive.stores import FolderStore
+from facade.archive.reading import extent
+from facade.archive.stores import FolderStore
+from facade.kernel.clock import utc_seconds, utc_text
 from tests.conftest import Deploy
 from tests.support.archives import kept
 from tests.support.deployment import BUS, MASTER, Deployment, node_device

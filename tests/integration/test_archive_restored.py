@@ -8,13 +8,13 @@ import pytest
 import tango
 from confluent_kafka import Message
 
-from facade.bus.port import Record
+from facade.archive.reading import newest_entries
+from facade.archive.stores import FolderStore
 from facade.flows.alerts.follower import Follower
-from facade.flows.archive.reading import newest_entries
-from facade.flows.archive.stores import FolderStore
 from facade.flows.telemetry.simulator.ingest import HeapReport
 from facade.infra import local
-from facade.runtime.snapshots import Snapshot, decode_snapshot
+from facade.kernel.bus.port import Record
+from facade.kernel.runtime.snapshots import Snapshot, decode_snapshot
 from tests.support.alerting import alert
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, subarray_device
 from tests.support.processes import Running

@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
-from facade.bus.kafka.admin import inspect_topics
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaSender, KafkaWriter
-from facade.bus.kafka.topics import create_topics
-from facade.bus.port import BusHealth, Record
-from facade.config import Settings
-from facade.errors import BusError
-from facade.icd.load import load
 from facade.infra import local
+from facade.kernel.bus.kafka.admin import inspect_topics
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaSender, KafkaWriter
+from facade.kernel.bus.kafka.topics import create_topics
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
 from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
-from facade.config import Settings
 from facade.flows.commands.messages import order_id
-from facade.icd.load import load
-from facade.runtime.composition import Server
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.composition import Server
 from tests.support import topics
 from tests.support.arguments import example
 from tests.support.commanding import Sink

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, Record
-from facade.config import Settings
-from facade.runtime.heartbeats import SERVERS, TOPIC, SignOfLife
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import Aborted, BusHealth, Record
+from facade.kernel.config import Settings
+from facade.sdp.heartbeats import SERVERS, TOPIC, SignOfLife
 from tests.support.deployment import Deployment
 from tests.support.kafka_proxy import END_TXN, PRODUCE, KafkaProxy
 from tests.support.waiting import HANG, until

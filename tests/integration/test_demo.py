@@ -10,14 +10,14 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+
+from facade.infra import local
+from facade.infra.processes import started_in
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.debian import SHIPPERS, unpacked_packages
 from sdp_facade_lab.demo.flows import TABLES
 from sdp_facade_lab.demo.plan import OBSERVATION, SWITCHED_ON
 from sdp_facade_lab.demo.report import FAULTS, DemoReport
-
-from facade.errors import InfraError
-from facade.infra import local
-from facade.infra.processes import started_in
 from tests.support.waiting import HANG, until_equal
 
 _ENDS_WITHIN = 1800.0

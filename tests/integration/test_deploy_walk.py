@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from facade.clock import SystemClock, wait_until
-from facade.config import LONGEST_COMMAND_TIMEOUT
 from facade.infra import kafka
+from facade.kernel.clock import SystemClock, wait_until
+from facade.kernel.config import LONGEST_COMMAND_TIMEOUT
 
 pytestmark = [
     pytest.mark.kafka,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import tango
 
-from facade.icd.load import load
 from facade.infra.kafka import libraries
+from facade.kernel.icd.load import load
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment
 from tests.support.waiting import HANG, until

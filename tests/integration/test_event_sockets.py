@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sdp_facade_lab.deployment import answers
 
 from facade.infra.ports import HOST, choose_port
+from sdp_facade_lab.deployment import answers
 from tests.support.many_attributes import DEVICE
 from tests.support.waiting import until
 

@@ -13,9 +13,9 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from facade.errors import InfraError
 from facade.infra import local
 from facade.infra.local import LocalOptions, ServiceName, load
+from facade.kernel.errors import InfraError
 from tests.support import topics
 from tests.support.waiting import HANG
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Producer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import Record
-from facade.clock import ManualClock, SystemClock
-from facade.config import load_settings
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.icd.load import load
-from facade.runtime.composition import Server
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock, SystemClock
+from facade.kernel.config import load_settings
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.composition import Server
 from tests.support.alerting import alert
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap

@@ -5,9 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sdp_facade_lab.fault_runs.history import _SOURCE, HistoryOperation, judge
 
-from facade.errors import InfraError
+from facade.kernel.errors import InfraError
+from sdp_facade_lab.fault_runs.history import _SOURCE, HistoryOperation, judge
 
 # In one group: the judge is built once.
 pytestmark = [

@@ -9,10 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 import tango
-from sdp_facade_lab.demo.shipping import LogSocket, Shippers
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.port import Record
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.port import Record
+from sdp_facade_lab.demo.shipping import LogSocket, Shippers
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, Deployment
 from tests.support.waiting import HANG, until

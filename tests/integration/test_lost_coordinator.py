@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.port import BusHealth, Record
-from facade.config import Settings
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.config import Settings
 from tests.support.waiting import until
 
 GROUP, SLOT, TOPIC = "aggregate", "aggregate-0", "ingest.heaps"

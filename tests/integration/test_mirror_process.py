@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from streaming_data_types import deserialise_al00, deserialise_f144
 
-from facade.bus.kafka.bus import KafkaBus
 from facade.flows.mirror import cli
 from facade.flows.mirror.messages import (
     TelescopeAttribute,
@@ -18,7 +17,8 @@ from facade.flows.mirror.messages import (
 )
 from facade.flows.mirror.streaming import STREAMING
 from facade.flows.mirror.telescope_model import TelescopeModel
-from facade.runtime.device_state import StateMessage, state_record
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.sdp.device_state import StateMessage, state_record
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment
 from tests.support.telescope import Mirrored, add_dish, start_dish

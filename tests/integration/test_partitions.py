@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
-from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.topics import create_topics
-from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
-from facade.bus.port import BusHealth, Record
-from facade.config import Settings
-from facade.icd.topic_model import Topic
 from facade.infra import local
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.kafka.topics import create_topics
+from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.config import Settings
+from facade.kernel.icd.topic_model import Topic
 from tests.support import topics
 from tests.support.waiting import HANG
 

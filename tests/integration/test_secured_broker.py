@@ -17,19 +17,6 @@ import tango
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from facade.bus import rights
-from facade.bus.kafka.access import create_acls, read_acls
-from facade.bus.kafka.admin import ask_coordinator, describe_cluster
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics
-from facade.bus.port import Record
-from facade.bus.quotas import name_of
-from facade.bus.rights import Acl
-from facade.bus.signatures import SIGNATURE
-from facade.clock import SystemClock
-from facade.config import ControllerKey, Settings
-from facade.errors import BusError
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
@@ -39,11 +26,24 @@ from facade.flows.commands.messages import (
     order_id,
     order_record,
 )
-from facade.icd.load import load
-from facade.icd.topic_model import READER
 from facade.infra import local
 from facade.infra.security import ADMINISTRATOR, Security
-from facade.runtime.device_state import StateMessage, state_record
+from facade.kernel.bus import rights
+from facade.kernel.bus.kafka.access import create_acls, read_acls
+from facade.kernel.bus.kafka.admin import ask_coordinator, describe_cluster
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.topics import create_topics
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.bus.rights import Acl
+from facade.kernel.bus.signatures import SIGNATURE
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import ControllerKey, Settings
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.topic_model import READER
+from facade.sdp.device_state import StateMessage, state_record
 from tests.support import topics
 from tests.support.alerting import alert
 from tests.support.deployment import Deployment, await_totals, subarray_device
@@ -135,7 +135,7 @@ NO_TLS = dict.fromkeys(("ssl.ca.pem", "sasl.mechanism", "sasl.username", "sasl.p
 def test_a_wrong_login_protocol_or_ca_is_not_called_a_broker_that_is_away(
     secured: Secured, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], said: str
 ) -> None:
-    monkeypatch.setattr("facade.bus.kafka.timeouts.COMMAND", 4.0)
+    monkeypatch.setattr("facade.kernel.bus.kafka.timeouts.COMMAND", 4.0)
     settings = secured.settings(ADMINISTRATOR, "r.")
     kafka = {name: value for name, value in (settings.kafka | changed).items() if value}
     with pytest.raises(BusError, match=re.escape(said)):

@@ -4,10 +4,10 @@ import json
 from collections import Counter
 
 import tango
-from sdp_facade_clients.status import QUESTIONS, judge, see
 
-from facade.findings import OK
-from facade.judgement import Judgement
+from facade.kernel.findings import OK
+from facade.kernel.judgement import Judgement
+from sdp_facade_clients.status import QUESTIONS, judge, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device
 from tests.support.waiting import until, until_equal

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from facade.bus.port import Record
+from facade.kernel.bus.port import Record
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment
 from tests.support.processes import Running

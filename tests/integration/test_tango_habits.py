@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import tango
 
-from facade.exports.tango_db import SERVER
-from facade.icd.load import load
 from facade.infra.ports import choose_port
+from facade.kernel.icd.load import load
+from facade.tools.exports.tango_db import SERVER
 from tests.support.processes import Running
 from tests.support.waiting import until, until_equal
 

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from facade.runtime.snapshots import Snapshot, decode_snapshot
+from facade.kernel.runtime.snapshots import Snapshot, decode_snapshot
 from tests.conftest import Deploy
 from tests.support.alerting import alert
 from tests.support.deployment import CLOCK, Deployment

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.read_range import read_range
-from facade.config import Settings
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.config import Settings
 from tests.support.deployment import Deployment
 from tests.support.waiting import HANG, until
 

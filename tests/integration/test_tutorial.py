@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import pytest
 
-from facade.clock import SystemClock, wait_until
 from facade.infra import local
 from facade.infra.processes import started_in
+from facade.kernel.clock import SystemClock, wait_until
 from tests.support.processes import Running
 from tests.support.waiting import until
 

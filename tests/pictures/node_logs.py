@@ -7,12 +7,12 @@ from threading import Event
 
 import msgspec
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import Record
-from facade.clock import SystemClock
-from facade.config import Settings
 from facade.flows.logs.messages import LOGS, METRICS
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import Settings
 
 _NODES = ("r01/node-0001", "r01/node-0002", "r02/node-0051", "r02/node-0052")
 """Rack and host, which are the keys of their records."""

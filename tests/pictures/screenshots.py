@@ -22,14 +22,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
-from sdp_facade_lab.demo.plan import OBSERVATION
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
-from facade.config import load_settings
-from facade.console import ERR
 from facade.flows.alerts.source import AlertSource
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import load_settings
+from facade.kernel.console import ERR
+from sdp_facade_lab.demo.plan import OBSERVATION
 from tests.pictures.node_logs import ship
 
 if TYPE_CHECKING:

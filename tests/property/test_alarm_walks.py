@@ -6,10 +6,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade import alarm_states as states
 from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
-from facade.icd.model import Condition, Location
+from facade.kernel import alarm_states as states
+from facade.kernel.icd.model import Condition, Location
 
 PLAIN = Condition(label="", description="", response="", priority="LOW")
 CONDITIONS = {

@@ -14,9 +14,9 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from support.arguments import example
 
-from facade.errors import ArgumentError
 from facade.flows.commands.arguments import Arguments, CheckedArgument, violations
-from facade.icd.load import load
+from facade.kernel.errors import ArgumentError
+from facade.kernel.icd.load import load
 from tests.support.examples import examples
 
 ICD = load()

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from facade import messages
-from facade.codec.decode import BatchDecoder, Reason
-from facade.codec.json_schema import compile_message
-from facade.icd.load import load
+from facade.kernel.codec.decode import BatchDecoder, Reason
+from facade.kernel.codec.json_schema import compile_message
+from facade.kernel.icd.load import load
+from facade.sdp import messages
 from tests.support.examples import examples
 from tests.support.reference_codec import parse_reference, reference_validator
 

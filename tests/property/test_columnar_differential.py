@@ -8,15 +8,15 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.bus.dead_letters import original
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.codec.batches import is_batch
-from facade.config import Settings
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.icd.load import load
-from facade.messages import StreamAccount
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.codec.batches import is_batch
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.sdp.messages import StreamAccount
 from tests.support.columnar import columnar
 from tests.support.examples import examples
 from tests.support.heaps import BASE_US, encoded, heap

@@ -5,11 +5,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from facade.bus.port import Record
-from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import ENDED, FINAL, TRANSITIONS, Tracked
 from facade.flows.commands.tracker import Tracker
+from facade.kernel.bus.port import Record
+from facade.kernel.errors import CommandRefused, NotSent, OutcomeUnknown
 from tests.support.commanding import ICD, SUBARRAY, Bench
 from tests.support.examples import examples
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.controller.command_state import FINAL, TABLE, CommandState, Effect, Event, State, Transition
 from facade.flows.commands import outcomes
+from facade.sdk.controller.command_state import FINAL, TABLE, CommandState, Effect, Event, State, Transition
 from tests.support.examples import examples
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-life.md"

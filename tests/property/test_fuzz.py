@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+
 from sdp_facade_lab.fault_runs.fuzz_records import (
     GOOD_GROUP,
     GOOD_SUBARRAY,
@@ -14,7 +15,6 @@ from sdp_facade_lab.fault_runs.fuzz_records import (
     Numbered,
     numbered,
 )
-
 from tests.support.examples import PROFILE
 from tests.support.whole import ICD, Site, in_tango
 

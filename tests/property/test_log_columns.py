@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from facade.bus.port import OffsetRange
 from facade.flows.logs import lines
 from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.records import LogRecord, LogSource
 from facade.flows.logs.sums import LogSums
-from facade.outcome import RecordRejected, Suppressed
+from facade.kernel.bus.port import OffsetRange
+from facade.kernel.outcome import RecordRejected, Suppressed
 
 APPENDED = 1_795_520_801_500_000
 TIMES = (

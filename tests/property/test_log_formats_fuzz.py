@@ -6,12 +6,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.port import OffsetRange
 from facade.flows.logs.formats import decode
 from facade.flows.logs.messages import LogSummary, decode_summary
 from facade.flows.logs.records import BadRow, body_of
 from facade.flows.logs.sums import LogSums, MetricSums
-from facade.outcome import RecordRejected, Suppressed
+from facade.kernel.bus.port import OffsetRange
+from facade.kernel.outcome import RecordRejected, Suppressed
 
 NOW = 1_795_276_800_000_000
 BEGINNINGS = (

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade import sketch
-from facade.codec.columns import ColumnDecoder
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, _NumberedGroups, reduce
-from facade.icd.load import load
-from facade.messages import Partial
-from facade.sequences import SeenNumbers, size, union
-from facade.windows.frame import merge
-from facade.windows.summaries import as_partials
+from facade.kernel import sketch
+from facade.kernel.codec.columns import ColumnDecoder
+from facade.kernel.icd.load import load
+from facade.kernel.sequences import SeenNumbers, size, union
+from facade.kernel.windows.frame import merge
+from facade.kernel.windows.summaries import as_partials
+from facade.sdp.messages import Partial
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()

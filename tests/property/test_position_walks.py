@@ -16,16 +16,25 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from facade.bus import offsets
-from facade.bus.kafka import transactional_producer
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.transactional_producer import TransactionalProducer
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.offsets import ACCOUNTS, POSITIONS, CountedOffsets, Gap, LogCut, Overlap, PartitionFacts, WorkerPosition
-from facade.bus.port import Aborted, BusHealth, Fenced, Record, Revoked
-from facade.config import Settings
-from facade.errors import BusError
+from facade.kernel.bus import offsets
+from facade.kernel.bus.kafka import transactional_producer
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.offsets import (
+    ACCOUNTS,
+    POSITIONS,
+    CountedOffsets,
+    Gap,
+    LogCut,
+    Overlap,
+    PartitionFacts,
+    WorkerPosition,
+)
+from facade.kernel.bus.port import Aborted, BusHealth, Fenced, Record, Revoked
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 from tests.simulation.broker import Broker, Transaction
 from tests.simulation.groups import Groups
 from tests.simulation.network import Network

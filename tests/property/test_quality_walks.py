@@ -9,8 +9,8 @@ from hypothesis.extra import numpy as arrays
 
 from facade.flows.quality.flow import QualityFlow, fit
 from facade.flows.quality.records import ENCODERS, decode
-from facade.icd.load import load
-from facade.outcome import USED, RecordRejected
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED, RecordRejected
 from tests.support.metrics import WRITERS, dtype_of, metric
 
 ICD = load()

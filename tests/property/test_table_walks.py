@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.bus.port import Aborted, Record
+from facade.kernel.bus.port import Aborted, Record
 from tests.support.examples import examples
 from tests.support.tables import Desk, cut
 

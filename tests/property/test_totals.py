@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.messages import FieldStatistics, Partial
-from facade.sequences import SeenNumbers
-from facade.windows.totals import GroupTotals, Totals
+from facade.kernel.sequences import SeenNumbers
+from facade.kernel.windows.totals import GroupTotals, Totals
+from facade.sdp.messages import FieldStatistics, Partial
 from tests.support.frames import rack
 
 GROUPS = 3

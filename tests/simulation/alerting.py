@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
-from facade.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import PACKETS, ActionKind, Alarm
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.alerts.packets import PacketCodec, intake_worker
 from facade.flows.alerts.source import AlertSource
-from facade.icd.load import load
-from facade.reading import Reading
-from facade.runtime.composition import Server
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.errors import BusError, CommandRefused, NotSent, OutcomeUnknown
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Reading
+from facade.kernel.runtime.composition import Server
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:

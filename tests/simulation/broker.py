@@ -12,7 +12,7 @@ from zlib import crc32
 
 from confluent_kafka import KafkaError
 
-from facade.icd.model import Topic
+from facade.kernel.icd.model import Topic
 from tests.simulation.logs import Author, Partition
 from tests.simulation.scheduler import START, Scheduler
 

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaSender
-from facade.bus.port import Record, Sending
-from facade.controller import Call, Rejected
-from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.composition import CommandsEnd
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.lease import TERM
 from facade.flows.commands.messages import COMMANDS, CommandMessage, decode_command
 from facade.flows.commands.outcomes import FINAL
-from facade.icd.load import load
-from facade.runtime.composition import Server
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaSender
+from facade.kernel.bus.port import Record, Sending
+from facade.kernel.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.composition import Server
+from facade.sdk.controller import Call, Rejected
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 from tests.support.arguments import example

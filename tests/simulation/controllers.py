@@ -6,19 +6,19 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.group import KafkaGroupMember
-from facade.controller import Call
-from facade.controller.api import Handler
-from facade.controller.command_loop import CommandLoop
-from facade.controller.process import Threads, sign_of_life
-from facade.controller.simulator.controller import MASTER, PROCESSING, SUBARRAY, WORKER, SimulatedController
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage, decode_ack, decode_command
 from facade.flows.commands.outcomes import BY_FACADE, FINAL
-from facade.icd.load import load
-from facade.instances import classes_of
-from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.device_state import StateMessage, decode_state
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.group import KafkaGroupMember
+from facade.kernel.icd.load import load
+from facade.kernel.instances import classes_of
+from facade.sdk.controller import Call
+from facade.sdk.controller.api import Handler
+from facade.sdk.controller.command_loop import CommandLoop
+from facade.sdk.controller.process import Threads, sign_of_life
+from facade.sdk.controller.simulator.controller import MASTER, PROCESSING, SUBARRAY, WORKER, SimulatedController
+from facade.sdp.device_state import TOPIC as STATES
+from facade.sdp.device_state import StateMessage, decode_state
 from tests.simulation.logs import Entry
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
@@ -59,7 +59,7 @@ class Controllers:
             site.bodies["executors"] = partial(self._control, site, "executors", (PROCESSING, WORKER))
 
     def _control(self, site: "Site", group: str, executes: Sequence[str], process: Process) -> None:
-        """Be a controller; see `facade.controller.process.run`."""
+        """Be a controller; see `facade.sdk.controller.process.run`."""
         name = process.name
         simulated = SimulatedController(
             ICD, component=name, faults=[], report=None, seed=1, speed=4.0, clock=process.clock,

@@ -36,7 +36,7 @@ class Disk:
 
 
 class DiskFolder:
-    """A folder on a disk as a process has it; see `facade.producer.folder.Folder`."""
+    """A folder on a disk as a process has it; see `facade.sdk.producer.folder.Folder`."""
 
     def __init__(self, disk: Disk, process: Process) -> None:
         self._disk, self._process = disk, process

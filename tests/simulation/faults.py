@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from facade.flows.telemetry.plan import windowed
-from facade.manifest import manifests
+from facade.kernel.manifest import manifests
 from tests.simulation.broker import NUMBER_OF_DISKS, OFFSETS, TRANSACTIONS
 from tests.simulation.site import ICD, Site
 from tests.simulation.telescope import DEVICES

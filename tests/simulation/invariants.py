@@ -8,9 +8,9 @@ import msgspec
 
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.logs.messages import TOPICS
-from facade.reading import Quality, Reading
-from facade.runtime.accounts import RunningAccount
-from facade.runtime.stream_accounts import WorkerAccounts
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.sdp.stream_accounts import WorkerAccounts
 from tests.simulation.measuring import differences
 from tests.simulation.shown import alarms, stale
 from tests.simulation.site import Site

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth, Record
-from facade.errors import BusError
 from facade.flows.quality.flow import CLASS, QualityFlow, axes, is_metric
 from facade.flows.quality.records import QUALITY, encode_metric, read_header
-from facade.icd.load import load
-from facade.icd.units import unit_of
-from facade.messages import Metric
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.units import unit_of
+from facade.sdp.messages import Metric
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:

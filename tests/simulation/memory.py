@@ -50,7 +50,7 @@ MAY_GROW = {
 """Places that remember some of the past, or each attribute and partition, and the most that they may hold."""
 
 _LEAVES = (int, float, str, bytes, type(None), type, types.ModuleType, types.CodeType, types.BuiltinFunctionType)
-_LIBRARY = ("builtins", "collections", "facade.recent", "functools", "itertools")
+_LIBRARY = ("builtins", "collections", "facade.kernel.recent", "functools", "itertools")
 _OURS = ("facade.", "tests.simulation.threads")
 
 
@@ -92,7 +92,7 @@ def _parts(one: Any, place: str) -> Iterator[tuple[Any, str]]:
     if isinstance(one, tuple) or kind.__module__ in _LIBRARY:
         shared = [id(getattr(one, name, None)) for name in ("__globals__", "__builtins__")]
         yield from ((part, place) for part in gc.get_referents(one) if id(part) not in shared)
-    elif any(base.__module__.startswith(_OURS) for base in kind.__mro__) and "facade.icd" not in kind.__module__:
+    elif any(base.__module__.startswith(_OURS) for base in kind.__mro__) and "facade.kernel.icd" not in kind.__module__:
         names = [*getattr(one, "__dict__", ()), *getattr(one, "__struct_fields__", ())]
         names += [name for base in kind.__mro__ for name in base.__dict__.get("__slots__", ())]
         is_ours = kind.__module__.startswith("facade.")

@@ -5,11 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
-from sdp_facade_lab.mirror_account import account_of
 
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.errors import BusError
 from facade.flows.mirror.messages import (
     CONNECTED,
     MODEL,
@@ -22,7 +18,11 @@ from facade.flows.mirror.messages import (
     writer_of,
 )
 from facade.flows.mirror.source import DeviceSource
-from facade.runtime.composition import Server
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.errors import BusError
+from facade.kernel.runtime.composition import Server
+from sdp_facade_lab.mirror_account import account_of
 from tests.simulation.scheduler import Process
 from tests.simulation.telescope import DEVICES, SimulatedSource, Telescope
 from tests.simulation.threads import Event

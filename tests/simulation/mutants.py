@@ -9,16 +9,6 @@ from unittest.mock import patch
 from confluent_kafka import KafkaException
 from msgspec.structs import replace
 
-from facade.bus import offsets
-from facade.bus.kafka import transactional_producer, transactions
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.offsets import ACCOUNTS, PartitionPositions
-from facade.bus.port import Record
-from facade.controller import call, orders
-from facade.controller.command_loop import Handling
-from facade.controller.execution_state import Execution
-from facade.controller.ownership import Owner, Ownership
 from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.follower import Follower
@@ -37,12 +27,22 @@ from facade.flows.tables.references import ReferenceReader
 from facade.flows.tables.worker import MOST_LOOKED_INTO
 from facade.flows.telemetry import view
 from facade.flows.telemetry.watermarks import Watermarks
-from facade.outcome import TOMBSTONE
-from facade.producer.spool import Spool
-from facade.runtime.heartbeats import Heartbeats
-from facade.runtime.progress import Progress
-from facade.runtime.publisher import Sampler
-from facade.windows import newest
+from facade.kernel.bus import offsets
+from facade.kernel.bus.kafka import transactional_producer, transactions
+from facade.kernel.bus.kafka.reader import KafkaReader
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.offsets import ACCOUNTS, PartitionPositions
+from facade.kernel.bus.port import Record
+from facade.kernel.outcome import TOMBSTONE
+from facade.kernel.runtime.progress import Progress
+from facade.kernel.runtime.publisher import Sampler
+from facade.kernel.windows import newest
+from facade.sdk.controller import call, orders
+from facade.sdk.controller.command_loop import Handling
+from facade.sdk.controller.execution_state import Execution
+from facade.sdk.controller.ownership import Owner, Ownership
+from facade.sdk.producer.spool import Spool
+from facade.sdp.heartbeats import Heartbeats
 from tests.simulation.controllers import GROUP, PAIR, Controllers
 from tests.simulation.run import Result, run
 

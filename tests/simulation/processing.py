@@ -6,11 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth, Record
-from facade.clock import Clock
-from facade.errors import BusError
 from facade.flows.blocks import source as sources
 from facade.flows.blocks.flow import BlocksFlow
 from facade.flows.blocks.source import (
@@ -25,7 +20,12 @@ from facade.flows.blocks.source import (
     BlockSource,
     read_block,
 )
-from facade.messages import ProcessingBlock
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import Clock
+from facade.kernel.errors import BusError
+from facade.sdp.messages import ProcessingBlock
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ class Scheduler:
 
 
 class HostClock:
-    """The clock of one host, which may be wrong; see `facade.clock.Clock`."""
+    """The clock of one host, which may be wrong; see `facade.kernel.clock.Clock`."""
 
     def __init__(self, scheduler: Scheduler, *, skew: float = 0.0, drift: float = 0.0) -> None:
         self._scheduler = scheduler

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
 from facade.flows.logs.flow import LogFlow
 from facade.flows.logs.messages import LOGS, METRICS, TOPICS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.flows.logs.worker import log_worker
-from facade.icd.load import load
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.icd.load import load
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:

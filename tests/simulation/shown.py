@@ -5,15 +5,15 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from facade.bus.port import Record
-from facade.config import Settings
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.messages import ACTIONS
 from facade.flows.telemetry.view import stale_after
-from facade.icd.load import load
-from facade.icd.model import Attribute
-from facade.reading import Quality, Reading
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Attribute
+from facade.kernel.reading import Quality, Reading
 from tests.simulation.alerting import DEVICE
 from tests.simulation.scheduler import Process
 

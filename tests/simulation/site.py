@@ -5,21 +5,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth, Fenced
-from facade.config import Settings
 from facade.flows.telemetry.plan import windowed
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.instances import devices_of
-from facade.reading import Quality, Reading
-from facade.runtime.columns import ReadingColumn
-from facade.runtime.composition import Server
-from facade.runtime.heartbeats import INTERVAL, SignOfLife
-from facade.runtime.worker_process import Worker as WorkerLoop
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import BusHealth, Fenced
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.instances import devices_of
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.columns import ReadingColumn
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.worker_process import Worker as WorkerLoop
+from facade.sdp.heartbeats import INTERVAL, SignOfLife
 from tests.simulation.admin import SimulatedAdmin
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
@@ -62,7 +62,7 @@ RESTART = 2.0
 
 
 class Sink:
-    """Takes what a device server shows, in the place of Tango; see `facade.runtime.publisher.EventSink`."""
+    """Takes what a device server shows, in the place of Tango; see `facade.kernel.runtime.publisher.EventSink`."""
 
     def __init__(self, site: "Site", process: Process) -> None:
         self._site, self._process = site, process

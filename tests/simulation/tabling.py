@@ -5,11 +5,6 @@ from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.port import BusHealth
-from facade.errors import BusError
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
 from facade.flows.tables.contents import Contents
@@ -17,9 +12,14 @@ from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, decode_table
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.worker import TableWorker
-from facade.icd.load import load
-from facade.messages import Table
-from facade.runtime.composition import Server
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.composition import Server
+from facade.sdp.messages import Table
 from tests.simulation.disks import TemporaryFile
 from tests.simulation.referring import Store, StoreReferences
 from tests.simulation.scheduler import Process

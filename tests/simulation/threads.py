@@ -303,7 +303,7 @@ def simulated(scheduler: Scheduler) -> Iterator[None]:
         *((one, "SimpleQueue", lambda: SimpleQueue(scheduler)) for one in ours if "SimpleQueue" in vars(one)),
     ]
     places += [(one, "Queue", lambda most=0: Queue(scheduler, most)) for one in ours if "Queue" in vars(one)]
-    group = sys.modules.get("facade.bus.kafka.group")
+    group = sys.modules.get("facade.kernel.bus.kafka.group")
     if group is not None:
         places.append((group, "Future", lambda: Future(scheduler)))
     patches = [patch.object(module, name, new) for module, name, new in places]

@@ -4,10 +4,10 @@ import json
 from collections import Counter
 from typing import Any
 
-from facade.bus.port import Record
-from facade.clock import ManualClock, SystemClock
 from facade.flows.alerts.messages import Action, Alert, action_records, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock, SystemClock
 from tests.support.commanding import SteppedServer
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker

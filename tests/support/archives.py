@@ -11,14 +11,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.flows.archive.files import encode, inspect, parse_name, verify
-from facade.flows.archive.reports import ArchiveReporter
-from facade.flows.archive.stores import FolderStore, Store
-from facade.flows.archive.worker import WHOLE, ArchiveLimits, ArchiveWorker, Shard
-from facade.icd.load import load
+from facade.archive.files import encode, inspect, parse_name, verify
+from facade.archive.reports import ArchiveReporter
+from facade.archive.stores import FolderStore, Store
+from facade.archive.worker import WHOLE, ArchiveLimits, ArchiveWorker, Shard
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
 
 ICD = load()
 TOPIC = "alerts"

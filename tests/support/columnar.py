@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from facade.bus.port import Record
-from facade.codec.batches import FRAME, header_of
 from facade.flows.telemetry.summed import sums_of
-from facade.icd.load import load
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.batches import FRAME, header_of
+from facade.kernel.icd.load import load
 
 CONSTANTS = ("node", "scan_id", "channel_count")
 TYPES = {

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from facade.cli.app import app
+from facade.kernel.cli.app import app
 
 
 def descend(words: Iterable[str]) -> tuple[Any, list[str]]:

@@ -4,17 +4,17 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from facade.bus.port import Headers
-from facade.clock import ManualClock
-from facade.config import Settings
 from facade.flows.commands.composition import CommandsEnd
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, decode_ack, decode_command
-from facade.icd.load import load
-from facade.runtime import composition
-from facade.runtime.composition import Server as Service
-from facade.runtime.device_state import SETTINGS, StateMessage, state_record
-from facade.runtime.device_state import TOPIC as STATES
+from facade.kernel.bus.port import Headers
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.runtime import composition
+from facade.kernel.runtime.composition import Server as Service
+from facade.sdp.device_state import SETTINGS, StateMessage, state_record
+from facade.sdp.device_state import TOPIC as STATES
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 

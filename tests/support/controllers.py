@@ -8,12 +8,6 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.bus.signatures import UNSIGNED, Signatures
-from facade.clock import ManualClock
-from facade.controller import Call, Controller
-from facade.controller.command_loop import CommandLoop
-from facade.errors import BusError
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
@@ -24,8 +18,14 @@ from facade.flows.commands.messages import (
     decode_ack,
 )
 from facade.flows.commands.outcomes import FINAL
-from facade.icd.load import load
-from facade.runtime.device_state import StateMessage, state_record
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.signatures import UNSIGNED, Signatures
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
+from facade.sdk.controller import Call, Controller
+from facade.sdk.controller.command_loop import CommandLoop
+from facade.sdp.device_state import StateMessage, state_record
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryMember
 
 ICD = load()

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import sdp_facade_lab.deployment
 import tango
 from confluent_kafka import Message
 from rich.console import Console
-from sdp_facade_clients.events import open_database
-from sdp_facade_lab.progress import ProgressLine
-from sdp_facade_lab.supervisor import Supervisor
 
-from facade.bus.port import Record
-from facade.clock import SystemClock
-from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
-from facade.exports.tango_db import SERVER, registration
+import sdp_facade_lab.deployment
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
-from facade.icd.load import load
 from facade.infra import local
 from facade.infra.ports import choose_port
 from facade.infra.processes import PortTakenError, check_alive
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import LONGEST_COMMAND_TIMEOUT, Settings
+from facade.kernel.icd.load import load
+from facade.tools.exports.tango_db import SERVER, registration
+from sdp_facade_clients.events import open_database
+from sdp_facade_lab.progress import ProgressLine
+from sdp_facade_lab.supervisor import Supervisor
 from tests.support import topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until, until_equal

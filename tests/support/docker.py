@@ -11,8 +11,8 @@ from typing import Any
 import typer
 import yaml
 
-from facade.cli.app import app
-from facade.icd.load import load
+from facade.kernel.cli.app import app
+from facade.kernel.icd.load import load
 
 SEARCHED = os.pathsep.join((sys.exec_prefix + "/bin", os.environ["PATH"]))
 """Where programs are: the environment of the tests need not be on the path."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from confluent_kafka import Message, Producer, cimpl
 
-from facade.bus.port import Record
+from facade.kernel.bus.port import Record
 
 _C = ctypes.CDLL(cimpl.__file__)
 _HANDLE = object.__basicsize__

@@ -8,12 +8,12 @@ import numpy as np
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.view import TelemetryView
-from facade.messages import Partial
-from facade.reading import Reading
-from facade.runtime.columns import ReadingColumn
-from facade.runtime.flow import DeviceReading
-from facade.windows.frame import Frame, merge
-from facade.windows.summaries import as_frames, as_partials
+from facade.kernel.reading import Reading
+from facade.kernel.runtime.columns import ReadingColumn
+from facade.kernel.runtime.flow import DeviceReading
+from facade.kernel.windows.frame import Frame, merge
+from facade.kernel.windows.summaries import as_frames, as_partials
+from facade.sdp.messages import Partial
 
 
 def fold(ledger: WindowLedger, group: Group, partials: Sequence[Partial], heard: float, **changes) -> None:

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.port import Headers, Record
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import RecordRejected
 from sdp_facade_lab.fault_runs.fuzz_records import documents, example, packet, record
-
-from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Headers, Record
-from facade.icd.model import Icd
-from facade.outcome import RecordRejected
 
 FOREIGN: Final = "n\udcff\udcfe"
 """The name of a header that is not UTF-8."""

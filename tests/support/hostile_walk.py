@@ -7,34 +7,34 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import UNREADABLE, Connection
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth, PartitionColumns, Record
-from facade.bus.redrive import Redrive, Selection, plan
-from facade.cli.audit import sources
-from facade.cli.dead_letters import Listing, described, document, line, trials_of
-from facade.clock import SystemClock
-from facade.config import Settings
-from facade.controller.inbox import CommandHistory, CommandReader
-from facade.controller.outbox import ReportedStates
-from facade.flows.archive.compare import compare
-from facade.flows.archive.files import verify
-from facade.flows.archive.history import HistoryArchive
-from facade.flows.archive.nexus import export
-from facade.flows.archive.night.page import render
-from facade.flows.archive.night.report import read_night
-from facade.flows.archive.night.span import Night
-from facade.flows.archive.reading import extent
-from facade.flows.archive.replay import plan_replay, play
-from facade.flows.archive.restore import LogNames, plan_restore, restore
-from facade.flows.archive.stores import FolderStore
-from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
+from facade.archive.compare import compare
+from facade.archive.files import verify
+from facade.archive.history import HistoryArchive
+from facade.archive.nexus import export
+from facade.archive.night.page import render
+from facade.archive.night.report import read_night
+from facade.archive.night.span import Night
+from facade.archive.reading import extent
+from facade.archive.replay import plan_replay, play
+from facade.archive.restore import LogNames, plan_restore, restore
+from facade.archive.stores import FolderStore
+from facade.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.flows.commands.past import CommandFamily, Past
 from facade.flows.commands.tracker import Tracker
-from facade.runtime.accounts import RunningAccount
-from facade.runtime.device_state import DeviceStates
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import UNREADABLE, Connection
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import BusHealth, PartitionColumns, Record
+from facade.kernel.bus.redrive import Redrive, Selection, plan
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.sdk.controller.inbox import CommandHistory, CommandReader
+from facade.sdk.controller.outbox import ReportedStates
+from facade.sdp.device_state import DeviceStates
+from facade.tools.audit import sources
+from facade.tools.dead_letters import Listing, described, document, line, trials_of
 from tests.support.archives import kept
 from tests.support.foreign_headers import are_foreign, produce
 from tests.support.hostile import FORMS, hostile

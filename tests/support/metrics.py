@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from facade.bus.port import Record
+from facade.kernel.bus.port import Record
 from tests.support.heaps import BASE_US
 
 

@@ -3,21 +3,21 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-from facade.bus.port import BusHealth
-from facade.clock import ManualClock, as_time
-from facade.config import Settings
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
 from facade.flows.overview.views import Overview, Presence
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.flows.telemetry.plan import plans
-from facade.icd.load import load
-from facade.messages import DeviceComplaint
-from facade.outcome import USED
-from facade.runtime.device_state import DeviceStates, StateMessage
-from facade.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
-from facade.runtime.stream_accounts import Backlog, StreamTotals, WorkerAccounts
-from facade.windows.totals import Totals
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import ManualClock, as_time
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED
+from facade.kernel.windows.totals import Totals
+from facade.sdp.device_state import DeviceStates, StateMessage
+from facade.sdp.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
+from facade.sdp.messages import DeviceComplaint
+from facade.sdp.stream_accounts import Backlog, StreamTotals, WorkerAccounts
 
 NOW = 1000.0
 MASTER = "mid-sdp/control/0"

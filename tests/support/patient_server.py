@@ -6,9 +6,9 @@ a busy machine. Here a command may begin for as long as a test waits for anythin
 
 from msgspec.structs import replace
 
-from devices import server
-from facade.icd import load
-from facade.icd.model import CommandDefinition
+from devices.kernel import server
+from facade.kernel.icd import load
+from facade.kernel.icd.model import CommandDefinition
 from tests.support.waiting import HANG
 
 _LASTS = 5 * HANG

@@ -5,9 +5,9 @@ from pathlib import Path
 from signal import SIGTERM, Signals
 
 import psutil
-from sdp_facade_lab.deployment import PROGRAM
 
 from facade.infra.processes import Process
+from sdp_facade_lab.deployment import PROGRAM
 from tests.support.waiting import HANG, until
 
 

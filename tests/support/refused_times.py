@@ -3,7 +3,7 @@
 Nothing imports this module; `make lint` checks it, and `warn_unused_ignores` reports a mark without a mistake.
 """
 
-from facade.clock import SECOND, Duration, SystemClock, Time, as_duration, as_seconds
+from facade.kernel.clock import SECOND, Duration, SystemClock, Time, as_duration, as_seconds
 
 now: Time = SystemClock().now_us()
 later: Time = now + SECOND

@@ -12,17 +12,17 @@ from typing import Any
 
 from greenlet import getcurrent
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, PartitionBatch, Record
-from facade.clock import Clock
-from facade.config import Settings
-from facade.errors import BusError, FacadeError, NotSent, OutcomeUnknown
-from facade.icd.load import load
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.group import KafkaGroupMember
+from facade.kernel.bus.kafka.reader import KafkaReader
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import Aborted, BusHealth, PartitionBatch, Record
+from facade.kernel.clock import Clock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError, FacadeError, NotSent, OutcomeUnknown
+from facade.kernel.icd.load import load
 from tests.simulation.broker import Broker, Place
 from tests.simulation.groups import Groups
 from tests.simulation.logs import Entry
@@ -251,7 +251,7 @@ class MemoryReader(KafkaReader):
 
 
 class MemoryBus(KafkaBus):
-    """The bus of one device server, its writer included; see `facade.runtime.event_loop.Bus`."""
+    """The bus of one device server, its writer included; see `facade.kernel.runtime.event_loop.Bus`."""
 
     def __init__(self, broker: MemoryBroker) -> None:
         self._broker = broker
@@ -343,7 +343,7 @@ class MemoryBus(KafkaBus):
 
 
 class MemoryTransactionalLog(KafkaTransactionalLog):
-    """One member of a group; see `facade.bus.port.TransactionalLog`.
+    """One member of a group; see `facade.kernel.bus.port.TransactionalLog`.
 
     Parameters
     ----------
@@ -419,7 +419,7 @@ class MemoryTransactionalMember(MemoryMember, KafkaTransactionalMember):
 
 
 class Answer:
-    """What the bus says of a record; see `facade.bus.port.Sending`."""
+    """What the bus says of a record; see `facade.kernel.bus.port.Sending`."""
 
     def __init__(self, error: FacadeError | None = None, before: Callable[[], object] = lambda: None) -> None:
         self._error, self._before = error, before
@@ -431,7 +431,7 @@ class Answer:
 
 
 class MemorySender:
-    """Puts single commands on the log; see `facade.bus.port.CommandSender`."""
+    """Puts single commands on the log; see `facade.kernel.bus.port.CommandSender`."""
 
     def __init__(self, broker: MemoryBroker, bus: MemoryBus) -> None:
         self._broker, self._bus = broker, bus

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import tango
-from sdp_facade_clients.events import EventRecorder, open_sockets
 
-from facade.clock import SystemClock
+from facade.kernel.clock import SystemClock
+from sdp_facade_clients.events import EventRecorder, open_sockets
 from tests.support.many_attributes import ATTRIBUTES, DEVICE
 from tests.support.waiting import until
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from facade.codec.decode import BatchDecoder
 from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import Plan
-from facade.messages import Partial, RackSummary, Watermark
-from facade.windows.summaries import as_partials, frame_of
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.windows.summaries import as_partials, frame_of
+from facade.sdp.messages import Partial, RackSummary, Watermark
 
 
 def partials(values: Iterable[bytes | None], plan: Plan) -> Iterator[tuple[Group, Partial]]:

@@ -10,18 +10,18 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool, Content, unnamed_file
 from facade.flows.tables.messages import RecordRejected, segment_record
 from facade.flows.tables.places import Root
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.worker import TableWorker
-from facade.icd.load import load
-from facade.messages import TableSegment
-from facade.runtime.accounts import OVERLAP, AccountEntry, RunningAccount
-from facade.runtime.stream_accounts import WorkerAccounts
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.accounts import OVERLAP, AccountEntry, RunningAccount
+from facade.sdp.messages import TableSegment
+from facade.sdp.stream_accounts import WorkerAccounts
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalMember
 
 ICD = load()

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import devices.server
-from devices.base import FacadeDevice, TangoSink
-from facade.clock import SystemClock
-from facade.config import Settings
-from facade.icd.model import Attribute, Icd
-from facade.reading import Reading, Value
-from facade.runtime.publisher import Publisher
+import devices.kernel.server
+from devices.kernel.base import FacadeDevice, TangoSink
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.model import Attribute, Icd
+from facade.kernel.reading import Reading, Value
+from facade.kernel.runtime.publisher import Publisher
 
 TIME = 1_700_000_000_250_000
 """Time of all values [Unix s]."""
@@ -75,9 +75,9 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Any:
 
 
 def main(arguments: Sequence[str]) -> None:
-    devices.server._assemble = _assemble
-    devices.server.end_when_replaced = lambda service, pulse: None  # a successor is heard of on the bus
-    devices.server.main(arguments)
+    devices.kernel.server._assemble = _assemble
+    devices.kernel.server.end_when_replaced = lambda service, pulse: None  # a successor is heard of on the bus
+    devices.kernel.server.main(arguments)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from typing import Any
 import tango
 from tango.server import Device, attribute, command, run
 
-from facade.bus.kafka.bus import KafkaBus
 from facade.flows.mirror.messages import MODEL, MirrorRule, TelescopeAttribute, decode_attribute, rule_record
+from facade.kernel.bus.kafka.bus import KafkaBus
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until

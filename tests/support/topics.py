@@ -17,8 +17,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from facade.bus.kafka.admin import ask_coordinator
-from facade.bus.port import Headers, Record
+from facade.kernel.bus.kafka.admin import ask_coordinator
+from facade.kernel.bus.port import Headers, Record
 from tests.support.waiting import HANG, until
 
 

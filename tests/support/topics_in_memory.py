@@ -1,7 +1,7 @@
 """A producer with transactions of its own that writes to a topic of the simulation's brokers, as SDP's may."""
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import BusHealth
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import BusHealth
 from tests.support.simulated_bus import MemoryBroker
 
 

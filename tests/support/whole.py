@@ -4,17 +4,8 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from devices.base import FacadeDevice
-from devices.mapping import to_tango
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Record
-from facade.clock import Clock, ManualClock
-from facade.config import Settings
+from devices.kernel.base import FacadeDevice
+from devices.kernel.mapping import to_tango
 from facade.flows.alerts.packets import intake_worker
 from facade.flows.logs.worker import TOPICS as LOGS
 from facade.flows.logs.worker import log_worker
@@ -25,11 +16,20 @@ from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker
 from facade.flows.telemetry.plan import windowed
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.icd.load import load
-from facade.instances import devices_of
-from facade.runtime.composition import Server
-from facade.runtime.snapshots import newest
-from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock, ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.instances import devices_of
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.snapshots import newest
+from facade.sdp.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog, MemoryTransactionalMember

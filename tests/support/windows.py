@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from facade.icd.load import load
+from facade.kernel.icd.load import load
 
 Heap = dict[str, Any]
 

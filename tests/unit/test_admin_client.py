@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from facade.bus.kafka.admin import KafkaTopicWatch
-from facade.bus.kafka.connection import Clients, Connection
-from facade.config import Settings
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.config import Settings
 from tests.support.kafka_proxy import FIND_COORDINATOR, KafkaProxy
 from tests.support.waiting import HANG
 
@@ -24,10 +24,10 @@ _ROOT = Path(__file__).parents[2]
 _ASKS_TWICE = """
 import sys
 import weakref
-from facade.bus.kafka import admin, timeouts
-from facade.bus.kafka.connection import Connection
-from facade.config import Settings
-from facade.errors import BusError
+from facade.kernel.bus.kafka import admin, timeouts
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 
 timeouts.COMMAND = 0.5
 connection = Connection(Settings(bootstrap=sys.argv[1]))
@@ -88,7 +88,7 @@ def test_an_admin_client_that_nobody_answers_is_told_of_the_brokers_again(
     """One that has forgotten all brokers may never look for another one."""
     failed: Future[Any] = Future()
     failed.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    monkeypatch.setattr("facade.bus.kafka.admin._describe", lambda *_: {"commands": failed})
+    monkeypatch.setattr("facade.kernel.bus.kafka.admin._describe", lambda *_: {"commands": failed})
     clients = Clients(admin=lambda config: AdminClient({**config, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}))
     connection = Connection(Settings(bootstrap=bootstrap), clients=clients)
     with pytest.raises(KafkaException):

@@ -5,8 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.port import Record
-from facade.config import Settings
 from facade.flows.commands.messages import (
     COMMANDS,
     AckMessage,
@@ -18,7 +16,9 @@ from facade.flows.commands.messages import (
     order_record,
 )
 from facade.flows.commands.outcomes import FINAL
-from facade.messages import Heartbeat
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.sdp.messages import Heartbeat
 from tests.support import commanding
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
 

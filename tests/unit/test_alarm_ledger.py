@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from facade.flows.alerts import ledger as module
 from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
-from facade.icd.model import Condition
+from facade.kernel.icd.model import Condition
 
 AT = 1_700_000_000_000_000
 """When all of it begins [Unix us]."""

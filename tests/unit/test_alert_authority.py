@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from facade.bus.port import Record
-from facade.errors import BusError
 from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, action_records
+from facade.kernel.bus.port import Record
+from facade.kernel.errors import BusError
 from tests.support.alerting import Bench
 
 

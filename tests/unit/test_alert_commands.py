@@ -3,14 +3,14 @@
 import json
 
 import pytest
-from sdp_facade_clients import alert_commands
-from sdp_facade_clients.alarm_choice import ACTIONS, choose
 from typer.testing import CliRunner
 
 from devices.alerts import ACTIONS as OF_THE_DEVICE
-from facade.cli.app import app
-from facade.errors import ConfigError
 from facade.flows.alerts.operator_api import OperatorApi
+from facade.kernel.cli.app import app
+from facade.kernel.errors import ConfigError
+from sdp_facade_clients import alert_commands
+from sdp_facade_clients.alarm_choice import ACTIONS, choose
 from tests.support.alerting import Bench
 
 

@@ -2,6 +2,7 @@
 and its states are those of the ledger, which was written apart from it."""
 
 import pytest
+
 from sdp_facade_lab.fault_runs.alerts import (
     AlarmStanding,
     FollowerReport,

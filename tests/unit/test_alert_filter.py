@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
-from sdp_facade_clients import alert_subscription
 
-from facade.errors import ConfigError
 from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert
+from facade.kernel.errors import ConfigError
+from sdp_facade_clients import alert_subscription
 from tests.support.waiting import until
 
 ALERT = {

@@ -5,8 +5,8 @@ import json
 import pytest
 import tango
 
-from devices.mapping import tango_attribute, tango_text, to_tango
-from facade.reading import Reading
+from devices.kernel.mapping import tango_attribute, tango_text, to_tango
+from facade.kernel.reading import Reading
 from tests.support.alerting import Bench
 from tests.support.commanding import ICD
 

@@ -5,10 +5,10 @@ import json
 import msgspec
 import pytest
 from rich.text import Text
-from sdp_facade_clients.alert_commands import entry_line
 
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
+from sdp_facade_clients.alert_commands import entry_line
 from tests.support.alerting import Bench
 
 

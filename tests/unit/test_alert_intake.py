@@ -7,14 +7,14 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import original
-from facade.bus.port import TRANSACTION, Record
-from facade.clock import ManualClock
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent, intake_worker
-from facade.icd.load import load
-from facade.runtime.accounts import AccountEntry
-from facade.runtime.worker import RecordBatching, TransactionalWorker
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import TRANSACTION, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.accounts import AccountEntry
+from facade.kernel.runtime.worker import RecordBatching, TransactionalWorker
 from tests.support.alerting import Bench
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.errors import BusError, ConfigError
 from facade.flows.alerts import packets
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch
-from facade.icd.load import load
-from facade.outcome import RecordRejected
-from facade.resources import resource
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.resources import resource
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 ICD = load()

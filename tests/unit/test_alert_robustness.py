@@ -7,13 +7,13 @@ import threading
 import pytest
 import tango
 
-from devices.base import FacadeDevice, TangoSink
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
-from facade.reading import Quality, Reading
-from facade.runtime.composition import Server
-from facade.runtime.publisher import Publisher
+from devices.kernel.base import FacadeDevice, TangoSink
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.publisher import Publisher
 from tests.support.alerting import DEVICE, Bench
 from tests.support.commanding import ICD, Sink
 from tests.support.simulated_bus import MemoryBus

@@ -7,12 +7,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from facade import tracing
-from facade.errors import BusError
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent
 from facade.flows.alerts.source import AlertSource
-from facade.icd.load import load
+from facade.kernel import tracing
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
 from tests.support.alerting import Bench
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
@@ -162,7 +162,7 @@ def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):
     """Its Python on the simulation's brokers, and its JSON against the schema."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "localhost:1")
-    monkeypatch.setattr("facade.bus.kafka.opening.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
+    monkeypatch.setattr("facade.kernel.bus.kafka.opening.KafkaBus", lambda connection, client: MemoryBus(bench.broker))
     monkeypatch.chdir(tmp_path)
     names = {}
     for name in ("difference", "template"):

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.port import Record
-from facade.clock import utc_text
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
-from facade.errors import CommandRefused, OutcomeUnknown
 from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import utc_text
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.json_schema import compile_message
+from facade.kernel.errors import CommandRefused, OutcomeUnknown
 from tests.support.alerting import Bench
 from tests.support.commanding import ICD
 

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.port import Record
-from facade.clock import Time
-from facade.config import Settings
-from facade.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
 from facade.flows.commands.approvals import Decision, approve, is_second_person, read_decision, withdraw
 from facade.flows.commands.audit import command_entry, held_entry
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.messages import HELD_COMMANDS, AckMessage
 from facade.flows.commands.rules import MOST_PENDING
 from facade.flows.commands.view import as_dict
-from facade.runtime.event_loop import Timing
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Time
+from facade.kernel.config import Settings
+from facade.kernel.errors import CommandRefused, ConfigError, FacadeError, NotSent, OutcomeUnknown
+from facade.kernel.runtime.event_loop import Timing
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench, Server
 from tests.support.simulated_bus import Answer
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.errors import ConfigError
-from facade.flows.archive import stores
-from facade.flows.archive.files import ArchiveError, event_times, inspect, parse_name, verify
-from facade.flows.archive.reports import ArchiveFigures, ArchiveReporter
-from facade.flows.archive.stores import FolderStore, open_store
-from facade.flows.archive.worker import ArchiveLimits, parse_shard
+from facade.archive import stores
+from facade.archive.files import ArchiveError, event_times, inspect, parse_name, verify
+from facade.archive.reports import ArchiveFigures, ArchiveReporter
+from facade.archive.stores import FolderStore, open_store
+from facade.archive.worker import ArchiveLimits, parse_shard
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.offsets import Extent, PartitionReplicas, TopicShape
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import ConfigError
 from tests.support.archives import HOUR, ICD, START, TOPIC, Writer, archive, faults, kept, record, worker
 from tests.support.heaps import heap
 

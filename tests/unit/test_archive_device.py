@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from facade.bus.port import Record
-from facade.config import load_settings
-from facade.errors import ConfigError
-from facade.exports.tango_db import instances
-from facade.flows.archive.reports import REPORTS
-from facade.icd.load import load
-from facade.reading import Quality
-from facade.runtime.device_state import StateMessage, state_record
+from facade.archive.reports import REPORTS
+from facade.kernel.bus.port import Record
+from facade.kernel.config import load_settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
+from facade.sdp.device_state import StateMessage, state_record
+from facade.tools.exports.tango_db import instances
 from tests.support.commanding import DeviceServers
 
 ICD = load()

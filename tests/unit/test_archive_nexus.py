@@ -21,24 +21,26 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from facade.bus.memory import MemoryLog
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import ConfigError
-from facade.flows.archive import nexus, nexus_groups, sums
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.nexus import export, find_time
-from facade.flows.archive.nexus_groups import QUALITIES, WindowGrid
-from facade.flows.archive.stores import FolderStore
-from facade.flows.archive.sums import Summed
+from facade.archive import nexus, nexus_groups, sums
+from facade.archive.files import ArchiveError
+from facade.archive.nexus import export, find_time
+from facade.archive.nexus_groups import QUALITIES, WindowGrid
+from facade.archive.stores import FolderStore
+from facade.archive.sums import Summed
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.icd.topic_model import Window
-from facade.icd.units import UNITS, udunits
-from facade.messages import (
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.topic_model import Window
+from facade.kernel.icd.units import UNITS, udunits
+from facade.kernel.resources import resource
+from facade.kernel.windows.summaries import as_frames
+from facade.sdp.messages import (
     Alert,
     AlertAction,
     Command,
@@ -53,8 +55,6 @@ from facade.messages import (
     TelescopeAttribute,
     Watermark,
 )
-from facade.resources import resource
-from facade.windows.summaries import as_frames
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar, summed
 from tests.support.heaps import BASE_US, encoded, heap

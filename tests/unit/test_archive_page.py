@@ -8,11 +8,11 @@ from typing import Any
 
 import duckdb
 
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.clock import ManualClock
-from facade.flows.archive.recording import HISTORY, HistoryRecorder
-from facade.flows.archive.stores import FolderStore
-from facade.reading import Quality, Reading
+from facade.archive.recording import HISTORY, HistoryRecorder
+from facade.archive.stores import FolderStore
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.clock import ManualClock
+from facade.kernel.reading import Quality, Reading
 from tests.support.archives import HOUR, START, archive, record
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"

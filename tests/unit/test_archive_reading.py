@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from facade.bus.memory import MemoryLog
-from facade.clock import utc_text
-from facade.flows.archive.files import VERSION, ArchiveError, hour_in, parse_name
-from facade.flows.archive.nexus import export
-from facade.flows.archive.reading import extent, newest_entries, read_records, require_disjoint, topics
-from facade.flows.archive.stores import FolderStore, Store, open_store
+from facade.archive.files import VERSION, ArchiveError, hour_in, parse_name
+from facade.archive.nexus import export
+from facade.archive.reading import extent, newest_entries, read_records, require_disjoint, topics
+from facade.archive.stores import FolderStore, Store, open_store
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.clock import utc_text
 from tests.support.archives import HOUR, ICD, START, TOPIC, archive, archive_of, changed, record
 
 TIMES = [0, HOUR // 2, HOUR - 1000, HOUR // 3, HOUR, 3 * HOUR]

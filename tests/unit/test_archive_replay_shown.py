@@ -9,22 +9,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.memory import MemoryBus as PlainBus
-from facade.bus.memory import MemoryLog
-from facade.bus.port import PartitionColumns, Record
-from facade.clock import Clock, ManualClock
-from facade.config import Settings
-from facade.errors import CommandRefused
+from facade.archive.flow import ReplayControl
+from facade.archive.replay import Course, plan_replay, play
+from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.flows.archive.flow import ReplayControl
-from facade.flows.archive.replay import Course, plan_replay, play
-from facade.flows.archive.stores import FolderStore
 from facade.flows.commands.gateway import Gateway
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.messages import AlertState, ReplayOrder, ReplayPosition
-from facade.runtime.composition import Server
-from facade.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
+from facade.kernel.bus.memory import MemoryBus as PlainBus
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.bus.port import PartitionColumns, Record
+from facade.kernel.clock import Clock, ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import CommandRefused
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
+from facade.sdp.messages import AlertState, ReplayOrder, ReplayPosition
 from tests.support.archives import ICD, archive
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap

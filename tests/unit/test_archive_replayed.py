@@ -10,31 +10,29 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from sdp_facade_lab.demo import archiving
-from sdp_facade_lab.recorded_night import uncompared
 from typer.testing import CliRunner
 
-from facade.bus.bus_checks import used_by
-from facade.bus.kafka.admin import FoundTopic
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import broker_settings
-from facade.bus.memory import MemoryLog
-from facade.bus.offsets import Extent
-from facade.bus.port import Headers, PartitionColumns, Record
-from facade.cli import bus
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.codec.decode import BatchDecoder
-from facade.config import Settings
-from facade.errors import BusError, ConfigError
-from facade.flows.archive import compare as comparing
-from facade.flows.archive.compare import ArchiveComparison, compare
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reading import read_records
-from facade.flows.archive.replay import ReplayPlan, plan_replay, play, require_place
-from facade.flows.archive.stores import FolderStore, Store
+from facade.archive import compare as comparing
+from facade.archive.compare import ArchiveComparison, compare
+from facade.archive.files import ArchiveError
+from facade.archive.reading import read_records
+from facade.archive.replay import ReplayPlan, plan_replay, play, require_place
+from facade.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.messages import (
+from facade.kernel.bus.bus_checks import used_by
+from facade.kernel.bus.kafka.admin import FoundTopic
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.topics import broker_settings
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.bus.offsets import Extent
+from facade.kernel.bus.port import Headers, PartitionColumns, Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.runtime.replay import inputs
+from facade.sdp.messages import (
     AlertState,
     CommandAck,
     IngestSummary,
@@ -46,7 +44,9 @@ from facade.messages import (
     StreamAccount,
     Table,
 )
-from facade.runtime.replay import inputs
+from facade.tools import bus
+from sdp_facade_lab.demo import archiving
+from sdp_facade_lab.recorded_night import uncompared
 from tests.support.archives import HOUR, ICD, START, archive, changed
 from tests.support.archives import archive_of as files_of
 from tests.support.columnar import columnar, summed

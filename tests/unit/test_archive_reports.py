@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.errors import NotSent
+from facade.archive.files import ArchiveError
+from facade.archive.reports import BEHIND, DISK_LOW, FAILING, REPORT_EACH, REPORTS, ArchiveAlarms, ArchiveReporter
+from facade.archive.stores import FolderStore
+from facade.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.flows.alerts.messages import Alert, decode_alert
 from facade.flows.alerts.source import AlertSource
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.reports import BEHIND, DISK_LOW, FAILING, REPORT_EACH, REPORTS, ArchiveAlarms, ArchiveReporter
-from facade.flows.archive.stores import FolderStore
-from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
-from facade.runtime.device_state import StateMessage, decode_state
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import NotSent
+from facade.sdp.device_state import StateMessage, decode_state
 from tests.support.archives import ICD, START, TOPIC, faults, kept, record, worker
 
 DEVICE = "mid-sdp/archive/0"

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.offsets import Extent, TopicShape, position_record
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.errors import BusError, ConfigError, OutcomeUnknown
+from facade.archive import restore_cli
+from facade.archive.files import ArchiveError
+from facade.archive.restore import Kind, LogNames, Restored, plan_restore, restore, steps
+from facade.archive.stores import FolderStore, open_store
+from facade.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.flows.alerts.follower import Follower
-from facade.flows.archive import restore_cli
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.restore import Kind, LogNames, Restored, plan_restore, restore, steps
-from facade.flows.archive.stores import FolderStore, open_store
-from facade.flows.archive.worker import ArchiveLimits, ArchiveWorker
-from facade.messages import WorkerPosition
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.offsets import Extent, TopicShape, position_record
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import BusError, ConfigError, OutcomeUnknown
+from facade.sdp.messages import WorkerPosition
 from tests.support.alerting import Bench, Server
 from tests.support.archives import HOUR, ICD, START, archive, archive_of, changed, record
 from tests.support.simulated_bus import MemoryBus as SimulatedBus

@@ -7,11 +7,11 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from facade.bus.memory import MemoryLog
-from facade.clock import ManualClock
-from facade.errors import ConfigError
-from facade.flows.archive.stores import FolderStore, Store, open_store
-from facade.flows.archive.worker import ArchiveLimits, parse_keep
+from facade.archive.stores import FolderStore, Store, open_store
+from facade.archive.worker import ArchiveLimits, parse_keep
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import ConfigError
 from tests.support.archives import HOUR, START, TOPIC, faults, kept, record, worker
 
 DAY = 86400.0

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from facade.bus.memory import MemoryLog
-from facade.cli.app import app
-from facade.flows.archive import files
-from facade.flows.archive.files import VERSION, ArchiveError, inspect, verify
-from facade.flows.archive.reading import read_records
-from facade.flows.archive.stores import FolderStore, open_store
+from facade.archive import files
+from facade.archive.files import VERSION, ArchiveError, inspect, verify
+from facade.archive.reading import read_records
+from facade.archive.stores import FolderStore, open_store
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.cli.app import app
 from tests.support.archives import HOUR, START, archive_of, changed, faults, worker
 
 FOLDER = "topic=alerts/hour=2027-01-15T08"

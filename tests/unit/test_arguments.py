@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from support.arguments import ADDRESS, TRANSACTION, example
 
-from facade.errors import ArgumentError
 from facade.flows.commands.arguments import LONGEST, Arguments
-from facade.icd.load import load
+from facade.kernel.errors import ArgumentError
+from facade.kernel.icd.load import load
 from tests.support.telescope_arguments import telescope_arguments
 
 ICD = load()

@@ -8,10 +8,10 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.errors import IcdError
-from facade.exports.asyncapi import document
-from facade.icd.load import load
-from facade.icd.model import Icd
+from facade.kernel.errors import IcdError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.tools.exports.asyncapi import document
 
 ICD = load()
 DOCUMENT = document(ICD)

@@ -8,19 +8,19 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus import redrive
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.cli.audit import dead_letter_entry, rests_on, sources
-from facade.clock import SystemClock
-from facade.config import Settings
-from facade.errors import CommandRefused
 from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
-from facade.icd.load import load as load_icd
-from facade.manifest import AuditEntry
-from facade.runtime.device_state import state_record
+from facade.kernel.bus import redrive
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import CommandRefused
+from facade.kernel.icd.load import load as load_icd
+from facade.kernel.manifest import AuditEntry
+from facade.sdp.device_state import state_record
+from facade.tools.audit import dead_letter_entry, rests_on, sources
 from tests.support.alerting import alert
 from tests.support.commanding import SUBARRAY, Bench
 
@@ -129,8 +129,8 @@ def log(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Record]]:
     def read(_: object, topic: str, __: object) -> Iterator[Record]:
         return iter(records.get(topic, []))
 
-    monkeypatch.setattr("facade.cli.audit.find_range", lambda *_, **__: {})
-    monkeypatch.setattr("facade.cli.audit.read_range", read)
+    monkeypatch.setattr("facade.tools.audit.find_range", lambda *_, **__: {})
+    monkeypatch.setattr("facade.tools.audit.read_range", read)
     return records
 
 

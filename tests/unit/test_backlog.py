@@ -2,7 +2,7 @@
 
 import pytest
 
-from facade.runtime.stream_accounts import Backlog
+from facade.sdp.stream_accounts import Backlog
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Verdicts of the bench: each lost or doubled message, and each gap, counts."""
 
 import pytest
+
 from sdp_facade_lab.bench.lost_broker import verdicts
 from sdp_facade_lab.bench.standby import _longest
 

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+
 from sdp_facade_lab.bench.delays import shown_after
 from sdp_facade_lab.bench.listening import HeardEvent
 

@@ -1,6 +1,7 @@
 """Tables of the bench in pages: blocks get what was measured, and rows say what ran."""
 
 import pytest
+
 from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tables
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables

@@ -5,6 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
+
+from facade.sdp.messages import ProcessingBlock
 from sdp_facade_lab.fault_runs.blocks import (
     ATTRIBUTES,
     CONDITION,
@@ -16,8 +18,6 @@ from sdp_facade_lab.fault_runs.blocks import (
     newest,
     plan,
 )
-
-from facade.messages import ProcessingBlock
 
 RECORDS = 1_000
 MASTER = "mid-sdp/control/0"

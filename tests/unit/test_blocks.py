@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.flows.blocks import flow as blocks_flow
 from facade.flows.blocks.flow import MOST_SHOWN, BlocksFlow, values
 from facade.flows.blocks.source import BLOCKS, STATES, BlockSource, newest_sequence
-from facade.icd.load import load
-from facade.outcome import USED, Suppressed
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED, Suppressed
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 

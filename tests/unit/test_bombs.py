@@ -13,8 +13,8 @@ from facade.flows.alerts.packets import PacketCodec
 from facade.flows.quality.records import decode as decode_metric
 from facade.flows.tables.solution import decode as decode_table
 from facade.flows.tables.solution import decode_npy
-from facade.icd.load import load
-from facade.outcome import RecordRejected
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import RecordRejected
 
 def figure(name):
     lines = Path("/proc/self/status").read_text().splitlines()

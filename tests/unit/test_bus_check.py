@@ -7,20 +7,20 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from facade.bus import bus_checks
-from facade.bus.bus_checks import GroupPosition, GroupState
-from facade.bus.kafka import admin
-from facade.bus.kafka.admin import FoundTopic, _ClientLog
-from facade.bus.kafka.refusals import failing
-from facade.bus.kafka.topics import broker_settings, differences
-from facade.cli import bus
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
-from facade.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
-from facade.icd.load import load
-from facade.messages import Heartbeat
-from facade.runtime.heartbeats import Heard
+from facade.kernel.bus import bus_checks
+from facade.kernel.bus.bus_checks import GroupPosition, GroupState
+from facade.kernel.bus.kafka import admin
+from facade.kernel.bus.kafka.admin import FoundTopic, _ClientLog
+from facade.kernel.bus.kafka.refusals import failing
+from facade.kernel.bus.kafka.topics import broker_settings, differences
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
+from facade.kernel.icd.load import load
+from facade.sdp.heartbeats import Heard
+from facade.sdp.messages import Heartbeat
+from facade.tools import bus
 
 ICD = load()
 AWAY = ["kafka-1.example.org:9093"]

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from facade.bus.port import Record
-from facade.clock import utc_text
 from facade.flows.tables.flow import TablesFlow, describe
-from facade.icd.load import load
-from facade.reading import Quality
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import utc_text
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 

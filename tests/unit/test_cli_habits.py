@@ -11,18 +11,18 @@ from types import ModuleType
 
 import pytest
 import typer
-from sdp_facade_lab.fault_runs.frame import FLOWS
 from typer.testing import CliRunner
 
-from devices.server import main as server
+from devices.kernel.server import main as server
 from facade import __version__
-from facade.cli import app as command_line
-from facade.cli import topics
-from facade.cli.app import app, run
-from facade.cli.tango_host import first_that_answers, require_tango_database
-from facade.console import SINCE
-from facade.errors import BusError, ConfigError, InfraError
-from facade.manifest import Subcommand
+from facade.kernel.cli import app as command_line
+from facade.kernel.cli.app import app, run
+from facade.kernel.cli.tango_host import first_that_answers, require_tango_database
+from facade.kernel.console import SINCE
+from facade.kernel.errors import BusError, ConfigError, InfraError
+from facade.kernel.manifest import Subcommand
+from facade.tools import topics
+from sdp_facade_lab.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
 
@@ -148,7 +148,7 @@ def test_the_version_is_printed_and_success_is_0(words: list[str]) -> None:
 def test_the_shell_completes() -> None:
     asks = {"_SDP_FACADE_COMPLETE": "complete_bash", "COMP_WORDS": "sdp-facade con", "COMP_CWORD": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", "from facade.cli.app import app; app(prog_name='sdp-facade')"],
+        [sys.executable, "-c", "from facade.kernel.cli.app import app; app(prog_name='sdp-facade')"],
         env={**os.environ, **asks},
         capture_output=True,
         text=True,
@@ -160,7 +160,7 @@ def test_the_shell_completes() -> None:
 
 ALONE = """
 import sys
-from facade.cli.__main__ import main
+from facade.kernel.cli.__main__ import main
 
 sys.argv[1:] = sys.argv[1].split()
 try:
@@ -191,7 +191,7 @@ def test_what_needs_no_tango_starts_without_it() -> None:
     code = f"""
 import sys
 from typer.testing import CliRunner
-from facade.cli.app import app
+from facade.kernel.cli.app import app
 
 for words in {words!r}:
     CliRunner().invoke(app, [*words.split(), "--help"], catch_exceptions=False)
@@ -218,7 +218,7 @@ def test_a_missing_tango_host_is_said_without_tango() -> None:
     code = f"""
 import sys
 from typer.testing import CliRunner
-from facade.cli.app import app
+from facade.kernel.cli.app import app
 
 for words in {calls!r}:
     done = CliRunner().invoke(app, words, env={{"TANGO_HOST": ""}})

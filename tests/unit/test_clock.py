@@ -7,19 +7,19 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.clock import ManualClock, as_duration, as_seconds, as_time, from_ms, to_ms, utc_seconds, utc_text
+from facade.kernel.clock import ManualClock, as_duration, as_seconds, as_time, from_ms, to_ms, utc_seconds, utc_text
 
 ROOT = Path(__file__).parents[2]
 OTHERS = {
-    "facade/clock.py": "the only place where times are converted",
-    "facade/bus/kafka/": "settings of Kafka's client, in ms",
-    "facade/flows/archive/": "Kafka's ms in columns of files, and bytes",
+    "facade/kernel/clock.py": "the only place where times are converted",
+    "facade/kernel/bus/kafka/": "settings of Kafka's client, in ms",
+    "facade/archive/": "Kafka's ms in columns of files, and bytes",
     "facade/flows/logs/records.py": "nanoseconds of OTLP",
     "facade/flows/mirror/streaming.py": "nanoseconds of ESS",
     "facade/flows/quality/simulator.py": "bytes",
     "facade/flows/tables/content.py": "MHz",
     "facade/flows/tables/simulator/cli.py": "bytes",
-    "facade/runtime/log_export.py": "nanoseconds of OTLP",
+    "facade/kernel/runtime/log_export.py": "nanoseconds of OTLP",
     "devices/mirror.py": "Tango's seconds and microseconds",
     "clients/": "milliseconds for people, from Tango's seconds",
 }

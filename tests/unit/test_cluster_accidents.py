@@ -6,12 +6,12 @@ from unittest.mock import MagicMock
 
 import msgspec
 import pytest
+
+from facade.kernel.clock import ManualClock
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.command_account import Answer, CallLine
 from sdp_facade_lab.fault_runs.cluster import ClusterRun
 from sdp_facade_lab.fault_runs.frame import Size
-
-from facade.clock import ManualClock
 
 
 class _Flow:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import original
-from facade.bus.port import Record
-from facade.bus.redrive import RedriveFate, Selection, accounted, plan, put_back
 from facade.flows.telemetry.reduce import Together
 from facade.flows.telemetry.worker import BatchLimits
-from facade.messages import StreamAccount
-from facade.runtime.stream_accounts import WorkerAccounts
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.redrive import RedriveFate, Selection, accounted, plan, put_back
+from facade.sdp.messages import StreamAccount
+from facade.sdp.stream_accounts import WorkerAccounts
 from tests.support.columnar import CONSTANTS, columnar, stream
 from tests.support.heaps import heap
 from tests.unit.test_worker import ICD, broker, clock, totals, used_by_node, work, worker

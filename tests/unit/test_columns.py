@@ -5,12 +5,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from facade.clock import ManualClock
 from facade.flows.telemetry.view import TelemetryColumn, TelemetryView
-from facade.icd.model import Sampling
-from facade.reading import QUALITIES, Quality, Reading
-from facade.runtime.columns import UNKNOWN, Cell, ColumnArrays, ColumnSampler, ReadingColumn, nothing
-from facade.runtime.publisher import Publisher, Sampler
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.model import Sampling
+from facade.kernel.reading import QUALITIES, Quality, Reading
+from facade.kernel.runtime.columns import UNKNOWN, Cell, ColumnArrays, ColumnSampler, ReadingColumn, nothing
+from facade.kernel.runtime.publisher import Publisher, Sampler
 from tests.support.commanding import Sink
 from tests.unit.test_ledger import CLOSED, ICD, PLAN, STALE, fold, instant, node_ledger, read, summary
 

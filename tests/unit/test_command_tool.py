@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import tango
-from sdp_facade_clients import ask, command
 from typer.testing import CliRunner
 
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.errors import CommandRefused, FacadeError
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import CommandRefused, FacadeError
+from sdp_facade_clients import ask, command
 
 CONFIGURE = {"interface": "https://schema.skao.int/ska-sdp-configure/0.4", "scan_type": "science_A"}
 

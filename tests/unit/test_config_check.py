@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import fields
 from typer.testing import CliRunner, Result
 
-from facade.bus.kafka.connection import Connection
-from facade.cli.app import app
-from facade.cli.config import (
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.cli.app import app
+from facade.kernel.cli.config import (
     DEFAULT,
     PROCESS_VARIABLES,
     explain_settings,
@@ -20,8 +20,8 @@ from facade.cli.config import (
     shadows,
     template,
 )
-from facade.config import ENVIRONMENT, Settings, load_settings
-from facade.errors import ConfigError
+from facade.kernel.config import ENVIRONMENT, Settings, load_settings
+from facade.kernel.errors import ConfigError
 
 VARIABLES = ("KAFKA_BOOTSTRAP", "SDP_FACADE_CONFIG", *(name for name in ENVIRONMENT))
 

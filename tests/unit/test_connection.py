@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from facade.bus.kafka.connection import Clients, Connection, Repeats, in_words
-from facade.bus.port import BusHealth
-from facade.clock import ManualClock
-from facade.config import Settings
+from facade.kernel.bus.kafka.connection import Clients, Connection, Repeats, in_words
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
 from tests.support.waiting import HANG
 
 NONE = '{"brokers": {"GroupCoordinator": {"source":"logical"}}}'

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 import facade
-from facade.bus.port import OffsetRange
-from facade.clock import ManualClock, as_time
-from facade.config import Settings, load_settings
-from facade.errors import ConfigError
 from facade.flows.telemetry.composition import TelemetryHealth
 from facade.flows.telemetry.watermarks import Mark
-from facade.icd.load import load
-from facade.outcome import TOMBSTONE, RecordRejected
-from facade.racks import Racks
-from facade.runtime.accounts import RunningAccount
-from facade.runtime.admin_mode import allowed
-from facade.runtime.demand import RateMeter
-from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
-from facade.runtime.progress import Progress
-from facade.runtime.stream_accounts import StreamTotals
+from facade.kernel.bus.port import OffsetRange
+from facade.kernel.clock import ManualClock, as_time
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import TOMBSTONE, RecordRejected
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.kernel.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
+from facade.kernel.runtime.progress import Progress
+from facade.sdp.admin_mode import allowed
+from facade.sdp.demand import RateMeter
+from facade.sdp.racks import Racks
+from facade.sdp.stream_accounts import StreamTotals
 from tests.support.overview import NOW, heartbeat, overview, signs_of_life
 
 MODES = load().enums["AdminMode"]

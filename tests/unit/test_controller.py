@@ -8,16 +8,16 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from facade.bus.port import Fenced, Record
-from facade.clock import ManualClock
-from facade.controller import Call, Controller, NotFollowed, Rejected
-from facade.controller.command_loop import LONGEST_QUEUE
-from facade.controller.process import Threads
-from facade.errors import ConfigError
 from facade.flows.commands.messages import COMMANDS
+from facade.kernel.bus.port import Fenced, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import ConfigError
+from facade.sdk.controller import Call, Controller, NotFollowed, Rejected
+from facade.sdk.controller.command_loop import LONGEST_QUEUE
+from facade.sdk.controller.process import Threads
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
-HANDLING = "facade.controller.command_loop"
+HANDLING = "facade.sdk.controller.command_loop"
 """The logger of what handlers do."""
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import facade.controller
-from facade.controller import Controller
+import facade.sdk.controller
+from facade.sdk.controller import Controller
 from tests.support.controllers import FIRST, Life, Site
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-controller.md"
@@ -19,7 +19,7 @@ CODE = re.search(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[1]
 @pytest.fixture
 def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     made: list[Controller] = []
-    monkeypatch.setattr("facade.controller.process.run", made.append)
+    monkeypatch.setattr("facade.sdk.controller.process.run", made.append)
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(compile(CODE, str(GUIDE), "exec"), names)
     return made[0]
@@ -27,12 +27,17 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
 
 def test_importing_the_sdk_is_cheap() -> None:
     """Names are imported when they are used: a program that only knows the package has loaded nothing of Kafka."""
-    code = "import sys, facade.controller; print([n for n in sys.modules if 'kafka' in n or n.startswith('facade.c')])"
+    code = (
+        "import sys, facade.sdk.controller;"
+        " print([n for n in sys.modules if 'kafka' in n or n.startswith('facade.sdk.')])"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "['facade.controller']"
-    assert {name for name in facade.controller.__all__ if getattr(facade.controller, name, None) is None} == set()
+    assert found.stdout.strip() == "['facade.sdk.controller']"
+    assert {
+        name for name in facade.sdk.controller.__all__ if getattr(facade.sdk.controller, name, None) is None
+    } == set()
     with pytest.raises(AttributeError, match="nonsense"):
-        getattr(facade.controller, "nonsense")  # noqa: B009 - mypy knows that it is not there
+        getattr(facade.sdk.controller, "nonsense")  # noqa: B009 - mypy knows that it is not there
 
 
 def test_it_is_short() -> None:
@@ -55,8 +60,8 @@ def test_it_works(controller: Controller) -> None:
 
 def test_the_table_of_the_guide_names_what_there_is() -> None:
     """Each attribute and method of a call that the guide shows exists."""
-    from facade.controller.call import Call
-    from facade.controller.execution_state import CommandOffset, Execution
+    from facade.sdk.controller.call import Call
+    from facade.sdk.controller.execution_state import CommandOffset, Execution
 
     shown = set(re.findall(r"`call\.(\w+)", GUIDE.read_text()))
     life = Life(Site())

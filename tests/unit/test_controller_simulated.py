@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.clock import ManualClock
-from facade.controller import Rejected
-from facade.controller.simulator.controller import ExecutionLine, SimulatedController
-from facade.controller.simulator.faults import ControllerFault
-from facade.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack_record
 from facade.flows.reservations.ledger import RESERVATIONS, read_reservation
+from facade.kernel.clock import ManualClock
+from facade.sdk.controller import Rejected
+from facade.sdk.controller.simulator.controller import ExecutionLine, SimulatedController
+from facade.sdk.controller.simulator.faults import ControllerFault
+from facade.sdk.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site
 from tests.support.simulated_bus import MemoryBus
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from facade.messages import StreamAccount
-from facade.runtime.demand import Wanted, Work, decide
+from facade.sdp.demand import Wanted, Work, decide
+from facade.sdp.messages import StreamAccount
 
 S = 1_000_000
 NOW = 1_000 * S

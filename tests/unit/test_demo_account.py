@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sdp_facade_lab.demo.report import DemoReport, print_account, print_verdict
-from sdp_facade_lab.heap_account import HeapCounts, compare, disagreements
 
-from facade.console import Console
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.ingest import HeapReport
+from facade.kernel.console import Console
+from sdp_facade_lab.demo.report import DemoReport, print_account, print_verdict
+from sdp_facade_lab.heap_account import HeapCounts, compare, disagreements
 
 NODES = {
     "0": NodeAccount(

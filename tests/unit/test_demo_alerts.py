@@ -4,10 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
+
+from facade.kernel.clock import ManualClock
 from sdp_facade_lab.demo.flows import AlertChapter
 from sdp_facade_lab.progress import ProgressLine
-
-from facade.clock import ManualClock
 
 
 def test_an_alarm_that_is_shown_as_shelved_for_a_moment_longer_is_acknowledged() -> None:

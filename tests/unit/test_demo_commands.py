@@ -7,14 +7,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 from rich.console import Console
+
+from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
+from facade.kernel.icd.load import load
+from facade.sdk.controller.simulator.controller import ExecutionLine
 from sdp_facade_lab.command_account import FoundCommands
 from sdp_facade_lab.demo.command_account import balance, calls, timeline, unfinished
 from sdp_facade_lab.demo.plan import Given
 from sdp_facade_lab.demo.report import DemoReport, print_commands
-
-from facade.controller.simulator.controller import ExecutionLine
-from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
-from facade.icd.load import load
 
 ICD = load()
 COMMANDS = {command.name: command for command in ICD.classes["SdpSubarray"].commands}

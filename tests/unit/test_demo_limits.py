@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+
+from facade.kernel.icd.load import load
 from sdp_facade_lab.demo.options import DemoOptions
 from sdp_facade_lab.demo.report import DemoReport, print_figures, print_verdict
 from sdp_facade_lab.demo.scenario import passed_limits, slowness
 from sdp_facade_lab.demo.system import Demo
 from sdp_facade_lab.demo.timing import Spread
-
-from facade.icd.load import load
 
 ICD = load()
 

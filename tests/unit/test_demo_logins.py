@@ -9,6 +9,12 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+
+from facade.infra import local
+from facade.infra.security import Security
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import FILE_VARIABLE, Settings
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.debian import UnpackedRoot
 from sdp_facade_lab.demo import shipping
 from sdp_facade_lab.demo.options import DemoOptions
@@ -21,12 +27,6 @@ from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.recorded_night import RecordedNight
 from sdp_facade_lab.supervisor import Supervisor
-
-from facade.clock import ManualClock
-from facade.config import FILE_VARIABLE, Settings
-from facade.errors import InfraError
-from facade.infra import local
-from facade.infra.security import Security
 
 CLOCK = ManualClock()
 SECRET = "a password"

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 import pytest
+
+from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
+from facade.sdk.controller.simulator.controller import ExecutionLine
 from sdp_facade_lab.command_account import FoundCommands
 from sdp_facade_lab.demo.command_account import calls, compare_orders, families
 from sdp_facade_lab.demo.plan import Given
-
-from facade.controller.simulator.controller import ExecutionLine
-from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
 
 SDP, ONE, TWO = "mid-sdp/control/0", "mid-sdp/subarray/01", "mid-sdp/subarray/02"
 PROCESSING, WORKER = "mid-sdp/processing/01", "mid-sdp/worker/01"

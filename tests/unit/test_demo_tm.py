@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import tango
+
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
 from sdp_facade_lab.demo import tm
 from sdp_facade_lab.demo.plan import OBSERVATION, JournalWriter, read_journal
 from sdp_facade_lab.demo.tm import Commanded
-
-from facade.clock import ManualClock
-from facade.icd.load import load
 
 LABELS = load().enums["ObsState"]
 COMMANDS = {command.name: command for command in load().classes["SdpSubarray"].commands}

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.group import leave
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import BusHealth
-from facade.clock import ManualClock
-from facade.config import Settings
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.group import leave
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
 
 AWAY = KafkaException(KafkaError(KafkaError._TIMED_OUT))
 MINE, OTHERS = TopicPartition("t.a", 0), TopicPartition("t.a", 1)

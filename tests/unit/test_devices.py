@@ -17,12 +17,10 @@ from tango import LockerLanguage
 from tango.test_context import DeviceTestContext
 
 from devices import commands
-from devices.base import FacadeDevice, TangoSink, device_class, set_limits
-from devices.classes import device_classes
-from devices.mapping import to_tango
-from devices.queries import as_tango, client_of
-from facade.clock import SystemClock, as_time
-from facade.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
+from devices.kernel.base import FacadeDevice, TangoSink, device_class, set_limits
+from devices.kernel.classes import device_classes
+from devices.kernel.mapping import to_tango
+from devices.kernel.queries import as_tango, client_of
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.gateway import Gateway as CommandGateway
 from facade.flows.commands.outcomes import OK, QUEUED, Tracked, command_of
@@ -30,13 +28,15 @@ from facade.flows.overview.views import BusView
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
-from facade.icd.load import load
-from facade.icd.topic_model import Limits
-from facade.icd.units import unit_of
-from facade.reading import Quality, Reading
-from facade.runtime.columns import ColumnArrays, ReadingColumn, nothing
-from facade.runtime.device_state import DeviceSettings, DeviceStates
-from facade.runtime.publisher import Publisher
+from facade.kernel.clock import SystemClock, as_time
+from facade.kernel.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
+from facade.kernel.icd.load import load
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.icd.units import unit_of
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.columns import ColumnArrays, ReadingColumn, nothing
+from facade.kernel.runtime.publisher import Publisher
+from facade.sdp.device_state import DeviceSettings, DeviceStates
 from tests.support.overview import NOW, overview
 from tests.support.simulated_bus import Answer
 from tests.support.waiting import HANG, until

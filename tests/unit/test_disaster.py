@@ -13,14 +13,14 @@ from typing import Any, ClassVar
 import pytest
 from msgspec.structs import replace
 
-from facade.clock import as_time
-from facade.config import Settings
 from facade.flows.alerts.messages import AlarmKey, decode_alert
 from facade.flows.alerts.reporter import reporter
 from facade.flows.alerts.suppression import Suppression
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
-from facade.severities import ALARM, CRITICAL, WARNING
+from facade.kernel.clock import as_time
+from facade.kernel.config import Settings
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.kernel.severities import ALARM, CRITICAL, WARNING
 from tests.support.alerting import Bench
 from tests.support.commanding import ICD
 from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life

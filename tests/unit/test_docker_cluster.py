@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus.quotas import name_of
-from facade.cli.app import app
-from facade.config import load_settings
-from facade.errors import ConfigError
 from facade.infra.security import ADMINISTRATOR, Security
-from facade.manifest import manifests
-from facade.resources import resource
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.cli.app import app
+from facade.kernel.config import load_settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.manifest import manifests
+from facade.kernel.resources import resource
 from tests.support.docker import DOCKER, ICD, ROOT, SEARCHED, SERVER, read_by_the_code
 
 BROKERS = ("kafka", "kafka-2", "kafka-3")
@@ -159,10 +159,10 @@ def test_the_brokers_have_what_infra_gives_its_own(services: dict[str, Service],
 
 def test_the_users_are_those_of_the_secrets(services: dict[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:
     created: dict[str, str] = {}
-    monkeypatch.setattr("facade.cli.rights.create_users", lambda _, found: created.update(found))
-    monkeypatch.setattr("facade.cli.rights.read_acls", lambda _: [])
-    monkeypatch.setattr("facade.cli.rights.create_acls", lambda *_: None)
-    monkeypatch.setattr("facade.cli.rights.delete_acls", lambda *_: None)
+    monkeypatch.setattr("facade.tools.rights.create_users", lambda _, found: created.update(found))
+    monkeypatch.setattr("facade.tools.rights.read_acls", lambda _: [])
+    monkeypatch.setattr("facade.tools.rights.create_acls", lambda *_: None)
+    monkeypatch.setattr("facade.tools.rights.delete_acls", lambda *_: None)
     (folder,) = (Path(one["source"]) for one in services["rights"]["volumes"] if one["target"] == "/run/clients")
     words = [str(folder) if word == "/run/clients" else word for word in services["rights"]["command"]]
     done = CliRunner().invoke(app, words)

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from facade import config
-from facade.config import Settings
-from facade.exports.tango_db import instances
-from facade.manifest import manifests
+from facade.kernel import config
+from facade.kernel.config import Settings
+from facade.kernel.manifest import manifests
+from facade.tools.exports.tango_db import instances
 from tests.support.docker import (
     DOCKER,
     ICD,

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from facade.manifest import manifests
+from facade.kernel.manifest import manifests
 from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

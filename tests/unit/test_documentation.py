@@ -20,10 +20,10 @@ import tango
 from jsonschema import Draft202012Validator
 
 import sdp_facade_sdk
-from facade.cli.config import PROCESS_VARIABLES
-from facade.config import ENVIRONMENT
-from facade.icd.load import inspect, load
-from facade.icd.words import runbook
+from facade.kernel.cli.config import PROCESS_VARIABLES
+from facade.kernel.config import ENVIRONMENT
+from facade.kernel.icd.load import inspect, load
+from facade.kernel.icd.words import runbook
 from tests.support.command_line import descend
 from tests.support.waiting import HANG
 

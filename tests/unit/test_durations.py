@@ -2,8 +2,8 @@
 
 import pytest
 
-from facade.durations import parse_duration, parse_time
-from facade.errors import ConfigError
+from facade.kernel.durations import parse_duration, parse_time
+from facade.kernel.errors import ConfigError
 
 
 @pytest.mark.parametrize(

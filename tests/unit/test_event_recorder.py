@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import tango
+
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
 from sdp_facade_clients import events
 from sdp_facade_clients.events import COMPARED_EACH, EventPulse, EventRecorder
 from sdp_facade_clients.watch import Watch
-
-from facade.clock import ManualClock
-from facade.icd.load import load
-from facade.reading import Quality
 from tests.support.waiting import HANG, until
 
 DEVICE = "mid-sdp/calibration/01"

@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from facade.clock import ManualClock, as_seconds, as_time
 from facade.flows.telemetry.composition import TelemetryHealth
 from facade.flows.telemetry.excesses import Excesses
 from facade.flows.telemetry.plan import RECENT, plans
 from facade.flows.telemetry.view import TelemetryView
-from facade.icd.load import load
-from facade.icd.topic_model import Limits
-from facade.reading import QUALITIES, Quality
-from facade.runtime.columns import ColumnArrays
-from facade.runtime.health_issues import ORIGIN
+from facade.kernel.clock import ManualClock, as_seconds, as_time
+from facade.kernel.icd.load import load
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.reading import QUALITIES, Quality
+from facade.kernel.runtime.columns import ColumnArrays
+from facade.kernel.runtime.health_issues import ORIGIN
 from tests.support.overview import INSTANCES, NOW, overview, signs_of_life
 
 ICD = load()

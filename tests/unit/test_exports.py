@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from facade.cli.app import app
-from facade.exports.files import EXPORTS, derive, stale, write
-from facade.icd.load import _installed, load
-from facade.icd.model import Icd
-from facade.manifest import Manifest
+from facade.kernel.cli.app import app
+from facade.kernel.icd.load import _installed, load
+from facade.kernel.icd.model import Icd
+from facade.kernel.manifest import Manifest
+from facade.tools.exports.files import EXPORTS, derive, stale, write
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,7 +88,7 @@ def test_what_else_is_installed_is_in_other_folders_and_never_in_the_sources(
     (tmp_path / "sdp_storm/icd/conditions.toml").write_text(f"[conditions.storm]\n{text}")
     monkeypatch.syspath_prepend(tmp_path)
     flow = Manifest(name="weather", summary="", interface="sdp_storm:")
-    monkeypatch.setattr("facade.icd.load.manifests", lambda: (flow,))
+    monkeypatch.setattr("facade.kernel.icd.load.manifests", lambda: (flow,))
     _installed.cache_clear()
     monkeypatch.chdir(ROOT)
     try:

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from sdp_facade_lab.fault_runs.evidence import missing, unjoined
 
-from facade.bus.port import Record
+from facade.kernel.bus.port import Record
+from sdp_facade_lab.fault_runs.evidence import missing, unjoined
 
 
 def entry(first: int, after: int, **more: Any) -> dict[str, Any]:

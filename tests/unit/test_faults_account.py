@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
+
+from facade.flows.alerts.messages import Alert
+from facade.flows.commands.messages import AckMessage, CommandMessage
+from facade.sdk.controller.simulator.controller import ExecutionLine
 from sdp_facade_lab.command_account import CallLine, FoundCommands, account
 from sdp_facade_lab.fault_runs.alerts import digest
 from sdp_facade_lab.fault_runs.rolling import wrong_alerts
-
-from facade.controller.simulator.controller import ExecutionLine
-from facade.flows.alerts.messages import Alert
-from facade.flows.commands.messages import AckMessage, CommandMessage
 
 DEVICE, ID = "mid-sdp/subarray/01", "1800000000.000000_1_Scan"
 T0 = 1_800_000_000_000_000

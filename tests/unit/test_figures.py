@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+
 from sdp_facade_lab.bench.cli import MEASUREMENTS, SINCE
 from sdp_facade_lab.fault_runs.frame import FLOWS
 

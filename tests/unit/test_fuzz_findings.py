@@ -3,12 +3,12 @@
 import math
 
 import pytest
-from sdp_facade_lab.fault_runs import fuzz_records as good
 
-from facade.bus.port import Record
-from facade.messages import AccountTotals
-from facade.reading import Quality, Reading
-from facade.runtime.snapshots import Snapshot, decode_snapshot, load_readings, store_readings, to_record
+from facade.kernel.bus.port import Record
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.snapshots import Snapshot, decode_snapshot, load_readings, store_readings, to_record
+from facade.sdp.messages import AccountTotals
+from sdp_facade_lab.fault_runs import fuzz_records as good
 from tests.support.whole import Site
 
 

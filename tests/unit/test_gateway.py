@@ -11,9 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from facade.bus.port import Record
-from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
-from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.gateway import Gateway, read_request
 from facade.flows.commands.lease import INTERVAL
 from facade.flows.commands.messages import (
@@ -25,7 +22,10 @@ from facade.flows.commands.messages import (
 )
 from facade.flows.commands.rules import MOST_PENDING
 from facade.flows.commands.view import as_dict
-from facade.runtime.event_loop import Timing
+from facade.kernel.bus.port import Record
+from facade.kernel.config import LONGEST_COMMAND_TIMEOUT, Settings
+from facade.kernel.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.kernel.runtime.event_loop import Timing
 from tests.support.commanding import ICD, OTHER, SUBARRAY, Bench
 from tests.support.waiting import HANG, until
 

@@ -13,9 +13,9 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from facade.outcome import RecordRejected
-from facade.runtime import metrics
-from facade.runtime.accounts import RunningAccount
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.runtime import metrics
+from facade.kernel.runtime.accounts import RunningAccount
 from tests.support.docker import DOCKER, ICD
 from tests.support.waiting import HANG
 

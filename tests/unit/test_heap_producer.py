@@ -10,14 +10,14 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.codec.batches import BatchReader, ReadBatch
-from facade.errors import BusError, ConfigError
-from facade.icd.load import load
-from facade.producer.folder import DiskFolder
-from facade.producer.heaps import HeapProducer
-from facade.producer.spool import Spool
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.codec.batches import BatchReader, ReadBatch
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.icd.load import load
+from facade.sdk.producer.folder import DiskFolder
+from facade.sdk.producer.heaps import HeapProducer
+from facade.sdk.producer.spool import Spool
 from tests.support.columnar import SUMS
 from tests.support.waiting import until
 
@@ -30,7 +30,7 @@ class Crash(BaseException):
 
 @dataclass
 class Fate:
-    """See `facade.producer.heaps.Fate`."""
+    """See `facade.sdk.producer.heaps.Fate`."""
 
     confirmed: bool
     settled: bool

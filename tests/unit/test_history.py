@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from sdp_facade_lab.command_account import CallLine, FoundCommands, SeenLine
-from sdp_facade_lab.fault_runs.history import operations
 
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import UNDELIVERED
+from sdp_facade_lab.command_account import CallLine, FoundCommands, SeenLine
+from sdp_facade_lab.fault_runs.history import operations
 
 DEVICE, ID, OTHER = "mid-sdp/subarray/01", "100.500000_1_Scan", "100.700000_2_Scan"
 END = 900.0

@@ -16,18 +16,18 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from typer.testing import CliRunner
 
-from facade.bus.memory import MemoryLog
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.flows.archive import files
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.history import SILENT_US, HistoryArchive, draw
-from facade.flows.archive.reading import read_records
-from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder
-from facade.flows.archive.stores import FolderStore, Store, open_store
-from facade.flows.archive.worker import ArchiveLimits
-from facade.reading import Reading
+from facade.archive import files
+from facade.archive.files import ArchiveError
+from facade.archive.history import SILENT_US, HistoryArchive, draw
+from facade.archive.reading import read_records
+from facade.archive.recording import HISTORY, REPEAT, HistoryRecorder
+from facade.archive.stores import FolderStore, Store, open_store
+from facade.archive.worker import ArchiveLimits
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.reading import Reading
 from tests.support.archives import HOUR, START, archive, faults, kept, worker
 from tests.unit.test_history_recording import Writer
 

@@ -9,17 +9,17 @@ import jsonschema
 import pytest
 import tango
 
-from devices.in_memory import MemoryContext
-from facade.bus.bounded_writer import MOST_UNDER_WAY
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.config import Settings, load_settings
-from facade.flows.archive.recording import HISTORY, REPEAT, HistoryRecorder, RecordingSink
-from facade.icd.load import load
-from facade.reading import Quality, Reading, Value
-from facade.runtime.columns import ReadingColumn
-from facade.runtime.composition import Server
+from devices.kernel.in_memory import MemoryContext
+from facade.archive.recording import HISTORY, REPEAT, HistoryRecorder, RecordingSink
+from facade.kernel.bus.bounded_writer import MOST_UNDER_WAY
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality, Reading, Value
+from facade.kernel.runtime.columns import ReadingColumn
+from facade.kernel.runtime.composition import Server
 from tests.support.waiting import HANG, until
 
 ICD = load()

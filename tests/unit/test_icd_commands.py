@@ -7,14 +7,14 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.config import Settings, load_settings
-from facade.errors import ConfigError
-from facade.exports.tango_db import registration
 from facade.flows.commands.messages import AckMessage, CommandMessage, HeartbeatMessage, ReportedState
-from facade.icd.load import load
-from facade.icd.model import CommandDefinition
-from facade.messages import DeviceComplaint
-from facade.runtime.device_state import StateMessage
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import CommandDefinition
+from facade.sdp.device_state import StateMessage
+from facade.sdp.messages import DeviceComplaint
+from facade.tools.exports.tango_db import registration
 
 ICD = load()
 SUBARRAY, MASTER = ICD.classes["SdpSubarray"], ICD.classes["SdpMaster"]

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from facade.cli.app import app
-from facade.cli.icd_diff import ENTRIES, FIELDS, Difference, VersionStep, compare, judge_version
-from facade.errors import IcdError
-from facade.icd.load import load, with_avro
-from facade.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
-from facade.icd.topic_model import Role, Topic, Window
-from facade.resources import resource
+from facade.kernel.cli.app import app
+from facade.kernel.errors import IcdError
+from facade.kernel.icd.load import load, with_avro
+from facade.kernel.icd.model import Attribute, CommandDefinition, Condition, DeviceClass, Executor, Icd, Query
+from facade.kernel.icd.topic_model import Role, Topic, Window
+from facade.kernel.resources import resource
+from facade.tools.icd_diff import ENTRIES, FIELDS, Difference, VersionStep, compare, judge_version
 
 ICD = load()
 replace = msgspec.structs.replace

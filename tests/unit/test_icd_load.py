@@ -9,14 +9,14 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.errors import IcdError
-from facade.icd.expand import account_attribute
-from facade.icd.load import check, inspect, load, read
-from facade.icd.model import Attribute
-from facade.icd.topic_model import Limits
-from facade.icd.units import UNITS, unit_of
-from facade.manifest import Manifest
-from facade.resources import resource
+from facade.kernel.errors import IcdError
+from facade.kernel.icd.expand import account_attribute
+from facade.kernel.icd.load import check, inspect, load, read
+from facade.kernel.icd.model import Attribute
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.icd.units import UNITS, unit_of
+from facade.kernel.manifest import Manifest
+from facade.kernel.resources import resource
 
 GOOD = {
     "icd/icd.toml": 'version = "1.2.3"\n',
@@ -443,7 +443,7 @@ def test_loading_does_not_import_the_json_schema_library() -> None:
     import subprocess
     import sys
 
-    code = "import sys; from facade.icd.load import load; load(); sys.exit('jsonschema' in sys.modules)"
+    code = "import sys; from facade.kernel.icd.load import load; load(); sys.exit('jsonschema' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -585,7 +585,7 @@ def test_the_installed_interface_has_the_parts_of_all_flows(tmp_path: Path, monk
     weather = Manifest(name="weather", summary="", interface="sdp_weather_of_this_test:interface")
     text = (package / "interface/icd/topics.toml").read_text().replace('["subarray"]', '["controller"]')
     (package / "interface/icd/topics.toml").write_text(text)
-    monkeypatch.setattr("facade.icd.load.manifests", lambda: (ours, weather))
+    monkeypatch.setattr("facade.kernel.icd.load.manifests", lambda: (ours, weather))
     icd, findings = inspect(thorough=True)
     assert icd is not None
     assert findings == []

@@ -4,16 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.offsets import POSITIONS
-from facade.bus.port import Record
-from facade.bus.rights import planned
-from facade.clock import ManualClock
-from facade.config import Settings
+from facade.archive.recording import HISTORY
+from facade.archive.reports import REPORTS
 from facade.flows.alerts.messages import ACTIONS, ALERTS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
-from facade.flows.archive.recording import HISTORY
-from facade.flows.archive.reports import REPORTS
 from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, ORDERS, REFUSALS
 from facade.flows.logs.messages import LOGS, METRICS
@@ -28,15 +22,21 @@ from facade.flows.tables.contents import Contents
 from facade.flows.tables.messages import CALIBRATION, TABLES
 from facade.flows.telemetry.plan import plans
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.icd.load import load
-from facade.icd.model import instance_role
-from facade.manifest import manifests
-from facade.runtime.accounts import ACCOUNTS
-from facade.runtime.composition import Server
-from facade.runtime.device_state import SETTINGS
-from facade.runtime.device_state import TOPIC as STATE
-from facade.runtime.heartbeats import SERVERS
-from facade.runtime.replay import TOPIC as REPLAY
+from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.kernel.bus.offsets import POSITIONS
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.rights import planned
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import instance_role
+from facade.kernel.manifest import manifests
+from facade.kernel.runtime.accounts import ACCOUNTS
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.replay import TOPIC as REPLAY
+from facade.sdp.device_state import SETTINGS
+from facade.sdp.device_state import TOPIC as STATE
+from facade.sdp.heartbeats import SERVERS
 from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 

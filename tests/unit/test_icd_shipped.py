@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.icd.load import check, inspect, load
-from facade.icd.model import AccountSource, Icd, Sampling
-from facade.icd.topic_model import Limits, Operation, Role
+from facade.kernel.icd.load import check, inspect, load
+from facade.kernel.icd.model import AccountSource, Icd, Sampling
+from facade.kernel.icd.topic_model import Limits, Operation, Role
 
 NODE, SUBARRAY, MASTER = "SdpIngestNode", "SdpSubarray", "SdpMaster"
 replace = msgspec.structs.replace

@@ -9,16 +9,16 @@ from string import Template
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus.quotas import name_of
-from facade.cli.app import app
-from facade.config import Settings, load_settings
-from facade.errors import InfraError
-from facade.icd.load import load
 from facade.infra import local, security
 from facade.infra.local import InfraState, ServiceName, ServiceState
 from facade.infra.local import load as load_state
 from facade.infra.security import ADMINISTRATOR, Security
-from facade.resources import resource
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.cli.app import app
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.load import load
+from facade.kernel.resources import resource
 
 USERS = {ADMINISTRATOR, *map(name_of, load().roles)}
 
@@ -168,7 +168,7 @@ def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Pat
     before = f"site.toml:{elsewhere}:{made.settings_of('sdp-control')}"
     assert made.kafka_settings()["sasl.username"] == ADMINISTRATOR
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("facade.cli.infra.local.endpoints", lambda _: endpoints)
+        patched.setattr("facade.tools.infra.local.endpoints", lambda _: endpoints)
         patched.setenv("SDP_FACADE_CONFIG", before)
         said = CliRunner().invoke(app, ["infra", "env", "--user", "sdp-quality"]).output
         assert f"SDP_FACADE_CONFIG=site.toml:{file}\n" in said, "the shell keeps its settings, and one login"

@@ -5,9 +5,9 @@ import gc
 import pytest
 from confluent_kafka import Message
 
-from facade.bus.kafka.connection import UNREADABLE, Connection, to_columns, to_record
-from facade.bus.port import Headers, PartitionColumns, Record
-from facade.config import Settings
+from facade.kernel.bus.kafka.connection import UNREADABLE, Connection, to_columns, to_record
+from facade.kernel.bus.port import Headers, PartitionColumns, Record
+from facade.kernel.config import Settings
 from tests.support.foreign_headers import give
 
 CONNECTION = Connection(Settings(prefix="p."))

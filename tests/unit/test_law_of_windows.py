@@ -1,4 +1,5 @@
-"""One law of windows: what is wrong in `facade.windows` is wrong for devices, archives, files and reports alike."""
+"""One law of windows: what is wrong in `facade.kernel.windows` is wrong for devices, archives, files and reports
+alike."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,19 +10,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from facade import sketch
-from facade.bus.port import Record
-from facade.flows.archive import nexus_groups, sums
-from facade.flows.archive.compare import compare
-from facade.flows.archive.nexus_groups import WindowGrid
-from facade.flows.archive.night.span import Night
-from facade.flows.archive.night.telemetry import NightTelemetry
-from facade.flows.archive.sums import Summed
-from facade.messages import FieldStatistics, IngestSummary, Partial
-from facade.outcome import USED
-from facade.windows import frame
-from facade.windows.newest import Rule
-from facade.windows.summaries import as_frames
+from facade.archive import nexus_groups, sums
+from facade.archive.compare import compare
+from facade.archive.nexus_groups import WindowGrid
+from facade.archive.night.span import Night
+from facade.archive.night.telemetry import NightTelemetry
+from facade.archive.sums import Summed
+from facade.kernel import sketch
+from facade.kernel.bus.port import Record
+from facade.kernel.outcome import USED
+from facade.kernel.windows import frame
+from facade.kernel.windows.newest import Rule
+from facade.kernel.windows.summaries import as_frames
+from facade.sdp.messages import FieldStatistics, IngestSummary, Partial
 from tests.support.frames import fold, readings
 from tests.support.heaps import BASE_US
 from tests.unit.test_archive_replayed import archive_of

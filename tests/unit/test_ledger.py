@@ -10,9 +10,9 @@ from msgspec import structs
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
-from facade.icd.load import load
-from facade.messages import FieldStatistics, Partial, Watermark
-from facade.reading import Quality
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
+from facade.sdp.messages import FieldStatistics, Partial, Watermark
 from tests.support.frames import expanded, fold, readings, state
 from tests.support.heaps import BASE_US
 

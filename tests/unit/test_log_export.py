@@ -6,14 +6,14 @@ import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from facade.clock import ManualClock, SystemClock
-from facade.config import Settings
-from facade.errors import ConfigError
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import LOG_SEVERITIES
-from facade.icd.load import load
-from facade.runtime import log_export
-from facade.runtime.log_export import LogExport, resource_of, start_log_export
+from facade.kernel.clock import ManualClock, SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.runtime import log_export
+from facade.kernel.runtime.log_export import LogExport, resource_of, start_log_export
 from tests.support.waiting import until
 
 EB = "eb-test-20261123-00001"

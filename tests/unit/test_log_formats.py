@@ -18,7 +18,7 @@ from facade.flows.logs.records import (
     source_of,
     time_of,
 )
-from facade.outcome import RecordRejected, Suppressed
+from facade.kernel.outcome import RecordRejected, Suppressed
 
 TIME = "2026-11-23T10:00:00.250Z"
 US = time_of(TIME)

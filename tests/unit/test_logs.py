@@ -12,12 +12,12 @@ import pytest
 import tango
 from tango.test_context import DeviceTestContext
 
-from devices.base import FacadeDevice
-from devices.classes import device_classes
-from devices.server import LogLevels
-from facade.errors import ConfigError
-from facade.icd.load import load
-from facade.logs import SkaFormatter, start_logging
+from devices.kernel.base import FacadeDevice
+from devices.kernel.classes import device_classes
+from devices.kernel.server import LogLevels
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.logs import SkaFormatter, start_logging
 from tests.support.waiting import HANG
 
 SKA_LINE = re.compile(
@@ -66,7 +66,7 @@ def test_nonsense_is_refused(variable):
 
 @pytest.mark.parametrize(("form", "stream"), [("ska", "stdout"), ("plain", "stderr"), ("", "stderr")])
 def test_each_form_goes_to_its_stream(form, stream):
-    code = "import logging; from facade.logs import start_logging; start_logging('a:b'); logging.info('said')"
+    code = "import logging; from facade.kernel.logs import start_logging; start_logging('a:b'); logging.info('said')"
     environment = {**os.environ, "SDP_LOG_FORMAT": form, "SDP_LOG_LEVEL": "info"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     (said,) = [text for text in (done.stdout, done.stderr) if text]

@@ -8,9 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import original
-from facade.bus.port import Aborted, OffsetRange, Record
-from facade.clock import ManualClock
 from facade.flows.logs import flow as logs_flow
 from facade.flows.logs import sums
 from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogLedger, LogsView, ShipperNumbers
@@ -18,11 +15,14 @@ from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, de
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
 from facade.flows.logs.worker import LogBatching, log_worker
-from facade.icd.load import load
-from facade.outcome import USED
-from facade.reading import Quality
-from facade.runtime.accounts import OVERLAP, AccountEntry
-from facade.runtime.log_export import NAMESPACE, Line, encode
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import Aborted, OffsetRange, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED
+from facade.kernel.reading import Quality
+from facade.kernel.runtime.accounts import OVERLAP, AccountEntry
+from facade.kernel.runtime.log_export import NAMESPACE, Line, encode
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()

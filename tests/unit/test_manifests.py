@@ -8,14 +8,24 @@ from pathlib import Path
 import pytest
 
 import facade
-from facade.icd.load import load as load_icd
-from facade.manifest import Manifest, load, manifests
+from facade.kernel.icd.load import load as load_icd
+from facade.kernel.manifest import Manifest, load, manifests
 
 ICD = load_icd()
 ROOT = Path(facade.__file__).parents[1]
-FOLDERS = sorted(path.name for path in (ROOT / "facade" / "flows").iterdir() if (path / "manifest.py").is_file())
-GENERIC = ("facade/runtime", "facade/bus", "facade/codec", "facade/exports", "facade/cli", "devices/base.py",
-           "devices/server.py", "devices/classes.py", "devices/mapping.py", "devices/registration.py")  # fmt: skip
+FOLDERS = sorted(path.parent.name for path in (ROOT / "facade").rglob("manifest.py") if path.parent.name != "kernel")
+GENERIC = (
+    "facade/kernel/runtime",
+    "facade/kernel/bus",
+    "facade/kernel/codec",
+    "facade/kernel/cli",
+    "facade/tools/exports",
+    "devices/kernel/base.py",
+    "devices/kernel/server.py",
+    "devices/kernel/classes.py",
+    "devices/kernel/mapping.py",
+    "devices/registration.py",
+)
 OF_THE_RUNTIME = {
     "accounts",
     "heartbeats",
@@ -82,7 +92,10 @@ def test_each_topic_and_each_device_class_belongs_to_one_flow():
 
 def test_manifests_load_nothing_heavy():
     heavy = "{'numpy', 'msgspec', 'tango', 'typer', 'rich', 'confluent_kafka', 'jsonschema_rs'}"
-    code = f"import sys; from facade.manifest import manifests; manifests(); print(sorted({heavy} & set(sys.modules)))"
+    code = (
+        "import sys; from facade.kernel.manifest import manifests; manifests();"
+        f" print(sorted({heavy} & set(sys.modules)))"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 

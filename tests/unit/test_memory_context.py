@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import tango
 
-from devices.in_memory import MemoryContext
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.port import Record
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.icd.load import load
+from devices.kernel.in_memory import MemoryContext
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
 from tests.support.waiting import HANG, until
 
 ROOT = Path(__file__).parents[2]

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sdp_facade_lab.fault_runs.rolling import write_release
 
-from facade.bus.dead_letters import original
-from facade.bus.port import Aborted, Record
-from facade.bus.redrive import Selection, put_back
-from facade.bus.redrive import plan as plan_redrive
-from facade.clock import ManualClock
-from facade.codec.batches import is_batch
-from facade.config import Settings
 from facade.flows.alerts import packets
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.icd.load import inspect, load
-from facade.icd.model import Icd
-from facade.resources import resource
-from facade.runtime.accounts import AccountEntry
-from facade.runtime.composition import Server
-from facade.runtime.worker import TransactionalWorker
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import Aborted, Record
+from facade.kernel.bus.redrive import Selection, put_back
+from facade.kernel.bus.redrive import plan as plan_redrive
+from facade.kernel.clock import ManualClock
+from facade.kernel.codec.batches import is_batch
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import inspect, load
+from facade.kernel.icd.model import Icd
+from facade.kernel.resources import resource
+from facade.kernel.runtime.accounts import AccountEntry
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.worker import TransactionalWorker
+from sdp_facade_lab.fault_runs.rolling import write_release
 from tests.support.columnar import columnar
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, heap

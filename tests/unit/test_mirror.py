@@ -9,9 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.bounded_writer import MOST_UNDER_WAY
-from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.flows.mirror import choice
 from facade.flows.mirror.choice import SEARCH_AGAIN, Choice, matcher
 from facade.flows.mirror.composition import CONFLICT, DISCONNECTED, find_disconnected, find_faults, own_devices
@@ -39,9 +36,12 @@ from facade.flows.mirror.source import (
     SourceEvent,
     SourceTask,
 )
-from facade.icd.load import load
-from facade.outcome import USED
-from facade.runtime.device_state import StateMessage
+from facade.kernel.bus.bounded_writer import MOST_UNDER_WAY
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED
+from facade.sdp.device_state import StateMessage
 
 DISH, OTHER = "mid-dish/dish-manager/ska001", "mid-dish/dish-manager/ska002"
 AZ, EL, T = f"{DISH}/azimuth", f"{DISH}/elevation", f"{DISH}/temperature"

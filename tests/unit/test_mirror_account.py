@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from sdp_facade_lab.mirror_account import MirrorFound, account_of
-
 from facade.flows.mirror.messages import TelescopeAttribute
+from sdp_facade_lab.mirror_account import MirrorFound, account_of
 
 NAME = "mid-dish/dish-manager/ska001/achievedpointing"
 PUSHED = [100.0, 100.1, 100.2, 100.3, 100.4]

@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sdp_facade_clients.conformance.devices import find_unknown_flatbuffers
 from streaming_data_types import deserialise_al00, deserialise_f144
 from streaming_data_types.alarm_al00 import Severity
 
-from facade.bus.port import Record
-from facade.config import Settings
-from facade.errors import ConfigError
 from facade.flows.mirror.messages import TelescopeAttribute
 from facade.flows.mirror.streaming import STREAMING, forms_of
-from facade.icd.load import load
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from sdp_facade_clients.conformance.devices import find_unknown_flatbuffers
 
 NAME = "mid-dish/dish-manager/ska001/azimuth"
 

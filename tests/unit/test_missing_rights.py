@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth, Record
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
+from facade.kernel.bus.kafka.reader import KafkaReader
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 
 NO_RIGHT = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 

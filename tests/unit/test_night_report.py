@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus.dead_letters import dead_letter
-from facade.bus.memory import MemoryLog
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import ConfigError
+from facade.archive.files import ArchiveError
+from facade.archive.night.html import number, percent
+from facade.archive.night.page import render
+from facade.archive.night.report import NightReport, read_night
+from facade.archive.night.span import Night, choose_night
+from facade.archive.stores import FolderStore
 from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Alert, state_record
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.night.html import number, percent
-from facade.flows.archive.night.page import render
-from facade.flows.archive.night.report import NightReport, read_night
-from facade.flows.archive.night.span import Night, choose_night
-from facade.flows.archive.stores import FolderStore
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.outcome import RecordRejected
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.outcome import RecordRejected
 from tests.support.archives import ICD, archive
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog

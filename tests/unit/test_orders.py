@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.controller import Call
-from facade.controller.simulator.controller import MASTER, SimulatedController
-from facade.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
 from facade.flows.commands.messages import COMMANDS, ORDERS, CommandMessage, command_record, decode_command
+from facade.sdk.controller import Call
+from facade.sdk.controller.simulator.controller import MASTER, SimulatedController
+from facade.sdk.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site
 
 PROCESSING = "mid-sdp/processing/01"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from facade.codec.batches import BatchReader, Joined, ReadBatch
-from facade.icd.load import load
+from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch
+from facade.kernel.icd.load import load
 
 RUST = Path(__file__).parents[2] / "examples" / "rust-producer"
 

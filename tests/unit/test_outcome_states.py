@@ -8,9 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.port import Record
-from facade.controller import Call
-from facade.controller.ownership import PROVEN
 from facade.flows.commands.flow import flows
 from facade.flows.commands.messages import (
     ACKS,
@@ -21,8 +18,11 @@ from facade.flows.commands.messages import (
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome
-from facade.runtime.device_state import DeviceStates, StateMessage, state_record
+from facade.kernel.bus.port import Record
+from facade.kernel.outcome import USED, Outcome
+from facade.sdk.controller import Call
+from facade.sdk.controller.ownership import PROVEN
+from facade.sdp.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
 

@@ -5,16 +5,16 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.bus.port import BusHealth
-from facade.clock import ManualClock, as_time
 from facade.flows.alerts.messages import MOST_MISSING, Alarm, decode_alert, state_record
 from facade.flows.alerts.reporter import OwnAlerts, ReportedBefore
 from facade.flows.alerts.suppression import Suppression
 from facade.flows.overview.views import Overview
-from facade.icd.load import load
-from facade.outcome import USED
-from facade.runtime.flow import Fault
-from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import ManualClock, as_time
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED
+from facade.kernel.runtime.flow import Fault
+from facade.sdp.stream_accounts import StreamTotals, WorkerAccounts
 from tests.support.overview import NOW, heartbeat, overview
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 

@@ -5,6 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from sdp_facade_lab.fault_runs.frame import FLOWS
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from facade import __version__
-from facade.cli.app import app
-from facade.resources import resource
+from facade.kernel.cli.app import app
+from facade.kernel.resources import resource
 from tests.support.waiting import HANG
 from tests.support.wheels import build
 
@@ -50,7 +50,7 @@ def contents(file: Path) -> dict[str, int]:
 def asked_for() -> Iterator[tuple[str, ...]]:
     for name, file in SOURCES.items():
         text = file.read_text()
-        if "facade.resources import resource" not in text:
+        if "facade.kernel.resources import resource" not in text:
             continue
         calls = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call))
         for call in (one for one in calls if isinstance(one.func, ast.Name) and one.func.id == "resource"):
@@ -118,8 +118,8 @@ def test_the_demo_says_at_once_which_extra_it_needs(monkeypatch: pytest.MonkeyPa
 
 
 IN_ONE_PROCESS = """
-from facade.cli.app import app
-from facade.resources import resource
+from facade.kernel.cli.app import app
+from facade.kernel.resources import resource
 from typer.testing import CliRunner
 
 for words in ("version", "icd check", "demo --help", "--help"):

@@ -6,10 +6,6 @@ import json
 import pytest
 from msgspec.structs import replace as changed
 
-from facade.bus.dead_letters import MOST_BYTES
-from facade.bus.offsets import POSITIONS, Extent, WorkerPosition, position_record
-from facade.bus.port import Record
-from facade.errors import BusError
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import (
@@ -24,8 +20,12 @@ from facade.flows.tables.messages import (
 )
 from facade.flows.tables.partition_state import PartitionState
 from facade.flows.tables.recall import InFlight, Mark, Recalled, in_flight, recall
-from facade.messages import Table, TableSegment
-from facade.outcome import RecordRejected, Suppressed
+from facade.kernel.bus.dead_letters import MOST_BYTES
+from facade.kernel.bus.offsets import POSITIONS, Extent, WorkerPosition, position_record
+from facade.kernel.bus.port import Record
+from facade.kernel.errors import BusError
+from facade.kernel.outcome import RecordRejected, Suppressed
+from facade.sdp.messages import Table, TableSegment
 
 WRONG = RecordRejected("size", "$", "too large")
 

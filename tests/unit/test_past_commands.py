@@ -7,10 +7,6 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus.dead_letters import dead_letter
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.errors import BusError, ConfigError
 from facade.flows.commands import cli
 from facade.flows.commands.messages import (
     AckMessage,
@@ -24,7 +20,11 @@ from facade.flows.commands.messages import (
     unapproved_record,
 )
 from facade.flows.commands.past import Past, chosen, outcome_of
-from facade.outcome import RecordRejected
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.outcome import RecordRejected
 
 NOW_US = 1_800_000_000_000_000
 MASTER, WORKER = "mid-sdp/control/0", "mid-sdp/worker/01"

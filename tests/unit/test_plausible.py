@@ -6,18 +6,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from facade.bus.port import Record
-from facade.cli.dead_letters import trials_of
-from facade.clock import ManualClock
-from facade.codec.plausible import wrong_key, wrong_unit
-from facade.config import Settings
 from facade.flows.blocks.source import block_record, read_block
 from facade.flows.quality.records import metric_record, read_header
 from facade.flows.reservations.ledger import read_reservation, reservation_record
-from facade.icd.load import load
-from facade.messages import Metric, ProcessingBlock, Reservation, State
-from facade.outcome import Outcome, RecordRejected
-from facade.runtime.device_state import DeviceStates, state_record
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.codec.plausible import wrong_key, wrong_unit
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import Outcome, RecordRejected
+from facade.sdp.device_state import DeviceStates, state_record
+from facade.sdp.messages import Metric, ProcessingBlock, Reservation, State
+from facade.tools.dead_letters import trials_of
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()

@@ -6,9 +6,9 @@ import pytest
 import tango
 from tango.test_context import MultiDeviceTestContext
 
-from devices.classes import device_classes
-from facade.exports.pogo import export
-from facade.icd.load import load
+from devices.kernel.classes import device_classes
+from facade.kernel.icd.load import load
+from facade.tools.exports.pogo import export
 from tests.support.waiting import HANG
 
 ICD = load()

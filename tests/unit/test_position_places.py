@@ -4,20 +4,20 @@ import ast
 import re
 from pathlib import Path
 
-from facade.icd.load import load
+from facade.kernel.icd.load import load
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "positions.md"
-OFFSETS = "facade.bus.offsets"
+OFFSETS = "facade.kernel.bus.offsets"
 CALLED = {
     "assign", "incremental_assign", "send_offsets_to_transaction", "go_on", "reach", "open_reader", "position_record",
     "lost_with",
 }  # fmt: skip
 """Methods and functions that move a position, whoever calls them."""
 IMPORTED = {"begin", "compare"}
-"""Functions of `facade.bus.offsets` that choose one."""
+"""Functions of `facade.kernel.bus.offsets` that choose one."""
 SET = {"next", "end", "position", "committed", "gaps_to"}
-"""Fields that are positions in modules that import `facade.bus.offsets`, and in this one."""
+"""Fields that are positions in modules that import `facade.kernel.bus.offsets`, and in this one."""
 FIGURES = {"Consumed", "Skipped", "Overlap", "Corrected", "Lag", "DeadLettered", *load().conditions}
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.bus.offsets import Extent, Placement, Position, Verdict, compare
+from facade.kernel.bus.offsets import Extent, Placement, Position, Verdict, compare
 
 MADE_AGAIN, GAP, CUT, NO_PARTITION = Verdict.MADE_AGAIN, Verdict.GAP, Verdict.CUT, Verdict.NO_PARTITION
 

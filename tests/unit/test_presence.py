@@ -7,15 +7,15 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.clock import SECOND, ManualClock, as_time
-from facade.config import Settings
-from facade.errors import ConfigError
 from facade.flows.overview.replicas import Replicas
-from facade.icd.load import load
-from facade.manifest import manifests
-from facade.messages import DeviceComplaint
-from facade.reading import Quality, Reading
-from facade.runtime.heartbeats import (
+from facade.kernel.clock import SECOND, ManualClock, as_time
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.manifest import manifests
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.worker_process import FREE
+from facade.sdp.heartbeats import (
     SILENT,
     HeartbeatMessage,
     Heartbeats,
@@ -23,7 +23,7 @@ from facade.runtime.heartbeats import (
     complaints_of,
     heartbeat_record,
 )
-from facade.runtime.worker_process import FREE
+from facade.sdp.messages import DeviceComplaint
 from tests.support.command_line import walk
 from tests.support.overview import ICD, INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
 

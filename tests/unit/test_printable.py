@@ -12,20 +12,20 @@ import pytest
 from jsonschema import Draft202012Validator
 from rich.table import Table
 from rich.text import Text
+
+from devices.kernel.base import FacadeDevice
+from devices.kernel.mapping import tango_text
+from devices.kernel.queries import refusal
+from facade.flows.alerts.follower import FollowedAlert
+from facade.flows.alerts.operator_api import OperatorApi
+from facade.kernel.bus.port import Record as BusRecord
+from facade.kernel.console import Console, say
+from facade.kernel.logs import PlainFormatter, SkaFormatter
+from facade.kernel.printable import excerpt, printable
 from sdp_facade_clients.alert_commands import alarm_lines, entry_line
 from sdp_facade_clients.events import DeviceEvent, EventRecord
 from sdp_facade_clients.terminal import Scene, render, summary
 from sdp_facade_lab.fault_runs import fuzz_records as good
-
-from devices.base import FacadeDevice
-from devices.mapping import tango_text
-from devices.queries import refusal
-from facade.bus.port import Record as BusRecord
-from facade.console import Console, say
-from facade.flows.alerts.follower import FollowedAlert
-from facade.flows.alerts.operator_api import OperatorApi
-from facade.logs import PlainFormatter, SkaFormatter
-from facade.printable import excerpt, printable
 from tests.support.heaps import BASE_US
 from tests.support.whole import ICD, Site, in_tango
 
@@ -241,6 +241,6 @@ def test_a_terminal_folds_lines_between_words_and_a_file_has_them_whole(
 ) -> None:
     out = io.StringIO()
     made = Console(file=out, force_terminal=terminal, width=10, soft_wrap=True, color_system=None)
-    monkeypatch.setattr("facade.console.OUT", made)
+    monkeypatch.setattr("facade.kernel.console.OUT", made)
     say("what is wrong with it")
     assert [line.rstrip() for line in out.getvalue().splitlines()] == lines

@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from facade.bus.port import Record
-from facade.config import Settings
 from facade.flows.alerts.messages import Alarm, state_record
 from facade.flows.blocks.source import block_record
 from facade.flows.mirror.messages import rule_record
 from facade.flows.reservations.ledger import reservation_record
 from facade.flows.tables.messages import table_record
-from facade.instances import devices_of
-from facade.manifest import manifests
-from facade.messages import AccountTotals, MirrorRule, ProcessingBlock, Reservation, Snapshot, Table
-from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
-from facade.runtime import device_state, snapshots
-from facade.runtime.device_state import StateMessage
-from facade.runtime.flow import Flow
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.kernel.instances import devices_of
+from facade.kernel.manifest import manifests
+from facade.kernel.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
+from facade.kernel.runtime import snapshots
+from facade.kernel.runtime.flow import Flow
+from facade.sdp import device_state
+from facade.sdp.device_state import StateMessage
+from facade.sdp.messages import AccountTotals, MirrorRule, ProcessingBlock, Reservation, Snapshot, Table
 from tests.support.commanding import ICD, DeviceServers
 from tests.support.heaps import BASE_US
 from tests.support.metrics import metric

@@ -8,11 +8,11 @@ from typer.testing import CliRunner
 
 from devices import cli, pruning
 from devices.pruning import find_surplus, prune
-from facade.cli.app import app
-from facade.config import Settings
-from facade.errors import InfraError
-from facade.exports.tango_db import registration
-from facade.icd.load import load
+from facade.kernel.cli.app import app
+from facade.kernel.config import Settings
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.load import load
+from facade.tools.exports.tango_db import registration
 
 ICD = load()
 HOST = "tangodb:10000"

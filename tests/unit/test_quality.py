@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from devices.mapping import to_tango
-from facade.bus.port import Record
+from devices.kernel.mapping import to_tango
 from facade.flows.quality.flow import AHEAD, BEHIND
-from facade.icd.load import load
-from facade.reading import Quality
+from facade.kernel.bus.port import Record
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 from tests.support.metrics import WRITERS, metric

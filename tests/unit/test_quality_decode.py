@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import facade.flows.quality.records
-from facade.errors import ConfigError
 from facade.flows.quality.records import ENCODERS, decode, encode_metric
-from facade.outcome import RecordRejected
+from facade.kernel.errors import ConfigError
+from facade.kernel.outcome import RecordRejected
 from tests.support.metrics import WRITERS, arrow, arrow_stream, dtype_of, msgpack, msgpack_numpy, npy
 
 IMAGE = np.arange(6, dtype=np.float32).reshape(2, 3)

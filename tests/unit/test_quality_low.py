@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from facade.flows.alerts.messages import decode_alert
-from facade.icd.load import load
+from facade.kernel.icd.load import load
 from tests.support.commanding import DeviceServers
 from tests.support.metrics import metric
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from facade.bus import quotas
-from facade.cli.quotas import _rates
-from facade.errors import ConfigError
-from facade.icd.load import load
+from facade.kernel.bus import quotas
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.tools.quotas import _rates
 
 ICD = load()
 

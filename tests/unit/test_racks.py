@@ -12,21 +12,21 @@ import msgspec
 import numpy as np
 import pytest
 
-from facade.bus.offsets import Overlap
-from facade.bus.port import OffsetRange, Record
-from facade.clock import ManualClock
 from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import Coverage, WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.rack import nothing, tables
 from facade.flows.telemetry.view import TelemetryView
-from facade.icd.load import load
-from facade.messages import FieldStatistics, Partial, RackSummary
-from facade.outcome import USED, RecordRejected
-from facade.racks import Racks
-from facade.runtime.progress import Progress
-from facade.windows.frame import STATISTICS
-from facade.windows.summaries import as_partials, frame_of
+from facade.kernel.bus.offsets import Overlap
+from facade.kernel.bus.port import OffsetRange, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED, RecordRejected
+from facade.kernel.runtime.progress import Progress
+from facade.kernel.windows.frame import STATISTICS
+from facade.kernel.windows.summaries import as_partials, frame_of
+from facade.sdp.messages import FieldStatistics, Partial, RackSummary
+from facade.sdp.racks import Racks
 from tests.support.frames import expanded, rack
 from tests.support.heaps import BASE_US
 

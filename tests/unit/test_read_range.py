@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message, TopicPartition
 
-from facade.bus.kafka import timeouts
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.read_range import RangeOfPartition, read_range
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
+from facade.kernel.bus.kafka import timeouts
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.read_range import RangeOfPartition, read_range
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 
 END, MOVED = KafkaError._PARTITION_EOF, KafkaError.NOT_LEADER_FOR_PARTITION
 

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Message
 
-from facade.bus.kafka import connection, reader
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.port import BusHealth
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
+from facade.kernel.bus.kafka import connection, reader
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 
 KNOWN = {"test.state": 1, "test.commands": 2, "test.heartbeats": 1}
 """Topics on the broker, with their partitions."""

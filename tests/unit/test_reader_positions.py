@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from facade.bus.port import Record
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.runtime.snapshots import TOPIC, decode_snapshot, to_record
+from facade.kernel.bus.port import Record
+from facade.kernel.runtime.snapshots import TOPIC, decode_snapshot, to_record
 from tests.support.alerting import Bench, Server
 
 INSTANCE = "SdpFacade-alerts"

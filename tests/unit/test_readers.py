@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from facade.bus.port import Record
-from facade.manifest import Isolation
-from facade.runtime.readers import open_readers
+from facade.kernel.bus.port import Record
+from facade.kernel.manifest import Isolation
+from facade.kernel.runtime.readers import open_readers
 
 ISOLATION = {"bulk": Isolation.READ_COMMITTED, "urgent": Isolation.READ_UNCOMMITTED}
 START = {"bulk": {0: 3}, "urgent": {0: 7}}

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from facade.bus.port import Record
-from facade.config import Settings
 from facade.flows.quality.records import decode, read_header
 from facade.flows.telemetry.worker import trials
-from facade.icd.load import load
-from facade.icd.units import unit_of
-from facade.messages import Metric
-from facade.outcome import USED
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.units import unit_of
+from facade.kernel.outcome import USED
+from facade.sdp.messages import Metric
 
 ICD = load()
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"

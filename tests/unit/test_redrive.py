@@ -9,9 +9,10 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import TOPIC, dead_letter, original
-from facade.bus.port import BusHealth, Record
-from facade.bus.redrive import (
+from facade.flows.overview.views import BusView, Overview
+from facade.kernel.bus.dead_letters import TOPIC, dead_letter, original
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.bus.redrive import (
     FIRST,
     FROM,
     Redrive,
@@ -21,15 +22,14 @@ from facade.bus.redrive import (
     read_dead_letter,
     takes_back,
 )
-from facade.cli.dead_letters import _client, document, line, trials_of
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
-from facade.flows.overview.views import BusView, Overview
-from facade.icd.load import load
-from facade.outcome import USED, RecordRejected
-from facade.runtime.accounts import RunningAccount
-from facade.runtime.stream_accounts import StreamTotals, WorkerAccounts
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED, RecordRejected
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.sdp.stream_accounts import StreamTotals, WorkerAccounts
+from facade.tools.dead_letters import _client, document, line, trials_of
 from tests.support.heaps import BASE_US, heap
 from tests.support.simulated_bus import MemoryBroker
 

@@ -6,9 +6,9 @@ import re
 import jsonschema
 import pytest
 
-from facade.exports.markdown import escaped, row, tidy
-from facade.exports.reference import export
-from facade.icd.load import load
+from facade.kernel.icd.load import load
+from facade.tools.exports.markdown import escaped, row, tidy
+from facade.tools.exports.reference import export
 
 ICD = load()
 PAGES = {path.rsplit("/", 1)[1]: text for path, text in export(ICD).items()}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from facade.bus.offsets import PartitionReplicas, TopicShape
-from facade.config import Settings
 from facade.flows.overview.replicas import Replicas
-from facade.icd.load import load
-from facade.reading import Quality
+from facade.kernel.bus.offsets import PartitionReplicas, TopicShape
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
 
 ICD = load()
 BUS = "mid-sdp/bus/0"

@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from sdp_facade_lab.bench.cli import MEASUREMENTS
 from sdp_facade_lab.fault_runs.frame import FLOWS
-
 from tests.unit.test_figures import PUBLISHED
 
 ROOT = Path(__file__).parents[2]

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.flows.reservations import cli
 from facade.flows.reservations import ledger as ledgers
 from facade.flows.reservations.flow import MOST_SHOWN, readings
 from facade.flows.reservations.ledger import MOST_NAMES_SHOWN, RESERVATIONS, STATES, ReservationLedger, read_ledger
 from facade.flows.reservations.source import ReservationSource
-from facade.outcome import USED, Suppressed
-from facade.runtime.device_state import StateMessage, state_record
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.outcome import USED, Suppressed
+from facade.sdp.device_state import StateMessage, state_record
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 
@@ -298,7 +298,7 @@ def test_a_person_sees_who_holds_what_until_when(
         Record(topic=RESERVATIONS, key=b"a/5", value=b"junk"),
     ]
     monkeypatch.setattr(
-        "facade.bus.kafka.bus.KafkaBus.read_all", lambda _, topic: records if topic == RESERVATIONS else []
+        "facade.kernel.bus.kafka.bus.KafkaBus.read_all", lambda _, topic: records if topic == RESERVATIONS else []
     )
     monkeypatch.setattr(cli, "SystemClock", lambda: ManualClock(NOW / 1e6 + 20_000))
     cli.list_reservations()

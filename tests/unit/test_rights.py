@@ -8,14 +8,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from facade.bus import rights
-from facade.bus.kafka import access
-from facade.bus.rights import Acl
-from facade.cli.app import app
-from facade.config import Settings
-from facade.icd.load import load
-from facade.icd.topic_model import READER
-from facade.manifest import manifests
+from facade.kernel.bus import rights
+from facade.kernel.bus.kafka import access
+from facade.kernel.bus.rights import Acl
+from facade.kernel.cli.app import app
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.topic_model import READER
+from facade.kernel.manifest import manifests
 
 ICD = load()
 SETTINGS = Settings(prefix="mid.", history=True, replay=True)
@@ -116,9 +116,9 @@ class Brokers:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.acls: list[Acl] = []
-        monkeypatch.setattr("facade.cli.rights.read_acls", lambda _: list(self.acls))
-        monkeypatch.setattr("facade.cli.rights.create_acls", lambda _, acls: self.acls.extend(acls))
-        monkeypatch.setattr("facade.cli.rights.delete_acls", lambda _, acls: [self.acls.remove(one) for one in acls])
+        monkeypatch.setattr("facade.tools.rights.read_acls", lambda _: list(self.acls))
+        monkeypatch.setattr("facade.tools.rights.create_acls", lambda _, acls: self.acls.extend(acls))
+        monkeypatch.setattr("facade.tools.rights.delete_acls", lambda _, acls: [self.acls.remove(one) for one in acls])
 
     def run(self, *arguments: str) -> tuple[int, str]:
         done = CliRunner().invoke(
@@ -174,7 +174,7 @@ def test_only_a_role_that_names_its_groups_gets_one_by_an_option(text: str) -> N
 
 
 def test_the_icd_refuses_a_transactional_id_that_is_not_of_the_group() -> None:
-    from facade.icd.check_topics import check_topics
+    from facade.kernel.icd.check_topics import check_topics
 
     role = msgspec.structs.replace(ICD.roles["aggregate"], transactional_id="other-*")
     wrong = msgspec.structs.replace(ICD, roles={**ICD.roles, "aggregate": role})

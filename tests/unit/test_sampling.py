@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from facade.icd.model import Sampling
-from facade.icd.topic_model import Limits
-from facade.reading import Quality, Reading, judge
-from facade.runtime.publisher import Sampler
+from facade.kernel.icd.model import Sampling
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.reading import Quality, Reading, judge
+from facade.kernel.runtime.publisher import Sampler
 
 INVALID = Quality.INVALID
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import sdp_facade_sdk
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.port import Record
-from facade.config import load_client_settings
-from facade.controller import Controller
-from facade.errors import ConfigError
 from facade.flows.commands.source import StateSource
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.port import Record
+from facade.kernel.config import load_client_settings
+from facade.kernel.errors import ConfigError
+from facade.sdk.controller import Controller
 from tests.support.controllers import FIRST, Life, Site
 
 HAVE_EXAMPLES = {
@@ -41,7 +41,7 @@ WRITE = {
 
 @dataclass
 class Confirmed:
-    """See `facade.producer.heaps.Fate`."""
+    """See `facade.sdk.producer.heaps.Fate`."""
 
     confirmed = settled = True
 
@@ -68,8 +68,8 @@ def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MemoryLog:
     log = MemoryLog()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
-    monkeypatch.setattr("facade.bus.kafka.opening.KafkaBus", lambda connection, client: MemoryBus(log))
-    monkeypatch.setattr("facade.producer.heaps.KafkaBatchLog", lambda connection, client: BatchLog(log))
+    monkeypatch.setattr("facade.kernel.bus.kafka.opening.KafkaBus", lambda connection, client: MemoryBus(log))
+    monkeypatch.setattr("facade.sdk.producer.heaps.KafkaBatchLog", lambda connection, client: BatchLog(log))
     return log
 
 
@@ -165,7 +165,7 @@ class Closing(MemoryBus):
 def test_a_producer_closes_the_bus_that_it_has_opened_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     own, given = Closing(MemoryLog()), Closing(MemoryLog())
-    monkeypatch.setattr("facade.bus.kafka.opening.KafkaBus", lambda connection, client: own)
+    monkeypatch.setattr("facade.kernel.bus.kafka.opening.KafkaBus", lambda connection, client: own)
     with sdp_facade_sdk.AlertSource("receive/0007", given), sdp_facade_sdk.BlockSource("a", given.send):
         pass
     assert (own.closed, given.closed) == (0, 0)

@@ -5,13 +5,13 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.producer import KafkaSender
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth, Record
-from facade.clock import ManualClock, SystemClock
-from facade.config import Settings
-from facade.errors import NotSent, OutcomeUnknown
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.producer import KafkaSender
+from facade.kernel.bus.kafka.reader import KafkaReader
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import ManualClock, SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import NotSent, OutcomeUnknown
 from tests.support.alerting import Bench
 from tests.support.simulated_bus import MemorySender
 from tests.support.waiting import until

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from devices import registration, server
+from devices import registration
+from devices.kernel import server
 from devices.registration import register
-from facade.config import Settings
-from facade.errors import ConfigError, InfraError
-from facade.icd.load import load
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError, InfraError
+from facade.kernel.icd.load import load
 
 SELDOM = (
     "opentelemetry",  # where traces are wanted
@@ -30,7 +31,7 @@ SELDOM = (
 
 
 def test_a_device_server_starts_without_what_only_others_need() -> None:
-    code = f"import sys, devices.server; print([name for name in {SELDOM!r} if name in sys.modules])"
+    code = f"import sys, devices.kernel.server; print([name for name in {SELDOM!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
@@ -107,7 +108,7 @@ def test_without_a_database_a_server_has_the_classes_that_its_call_names(option:
 
 
 def test_what_tango_refuses_at_the_start_is_a_failure() -> None:
-    call = [sys.executable, "-m", "devices.server", "control", "-nodb", "-ORBendPoint", "giop:tcp:127.0.0.1:0"]
+    call = [sys.executable, "-m", "devices.kernel.server", "control", "-nodb", "-ORBendPoint", "giop:tcp:127.0.0.1:0"]
     ended = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 1
     assert "SdpFacade control: Tango: " in ended.stderr

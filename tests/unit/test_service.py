@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from facade.bus.port import Record
-from facade.clock import ManualClock, utc_seconds
-from facade.config import Settings
 from facade.flows.telemetry.view import TelemetryColumn
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.icd.load import load
-from facade.reading import Quality, Reading
-from facade.runtime.composition import Server
-from facade.runtime.heartbeats import HeartbeatMessage, SignOfLife, heartbeat_record
-from facade.runtime.publisher import Publisher
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock, utc_seconds
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.publisher import Publisher
+from facade.sdp.heartbeats import HeartbeatMessage, SignOfLife, heartbeat_record
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader, MemoryTransactionalLog

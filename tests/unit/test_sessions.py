@@ -2,7 +2,7 @@
 
 import pytest
 
-from facade.bus.kafka.group import joins_anew
+from facade.kernel.bus.kafka.group import joins_anew
 
 NEVER = 0.0
 

@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import dead_letter
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.producer import KafkaSender, KafkaStreamWriter, KafkaWriter
-from facade.bus.port import BusHealth, Record
-from facade.bus.signatures import HEADER, SIGNATURE, Signatures, signed_topics
-from facade.cli.audit import dead_letter_entry
-from facade.clock import NEVER, ManualClock, as_time
-from facade.config import ControllerKey, Settings, make_settings
-from facade.errors import ConfigError
-from facade.exports import asyncapi
 from facade.flows.commands.messages import AckMessage, ack_record, order_id, order_record
-from facade.icd.load import load
-from facade.outcome import RecordRejected
-from facade.runtime.device_state import StateMessage, state_record
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.producer import KafkaSender, KafkaStreamWriter, KafkaWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.bus.signatures import HEADER, SIGNATURE, Signatures, signed_topics
+from facade.kernel.clock import NEVER, ManualClock, as_time
+from facade.kernel.config import ControllerKey, Settings, make_settings
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import RecordRejected
+from facade.sdp.device_state import StateMessage, state_record
+from facade.tools.audit import dead_letter_entry
+from facade.tools.exports import asyncapi
 from tests.support.commanding import OTHER, SUBARRAY, Bench
 from tests.support.controllers import FIRST, Life, Site
 from tests.support.heaps import BASE_US

@@ -6,9 +6,6 @@ from functools import partial
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.clock import ManualClock
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.alerts.simulator.stream import (
@@ -20,8 +17,11 @@ from facade.flows.alerts.simulator.stream import (
     alert_shape,
     bad_packets,
 )
-from facade.icd.load import load
-from facade.outcome import RecordRejected
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import RecordRejected
 from facade.simulate import sender, sending
 from facade.simulate.sender import Stop, StreamSender
 from tests.support.alerting import Bench

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from facade.codec.batches import BatchReader, ReadBatch, is_batch
 from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.icd.load import load
+from facade.kernel.codec.batches import BatchReader, ReadBatch, is_batch
+from facade.kernel.icd.load import load
 from tests.support.columnar import SUMS
 from tests.unit.test_simulate_heaps import FAULTS, NOW_US
 

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from facade.codec.columns import ColumnDecoder
-from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import Faults, Loss, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
-from facade.icd.load import load
-from facade.sequences import SeenNumbers
+from facade.kernel.codec.columns import ColumnDecoder
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.sequences import SeenNumbers
 
 ICD = load()
 SCHEMA = ICD.messages["heap"]

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
-from facade.bus.port import Headers
-from facade.clock import ManualClock
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, heap_report, heap_shape
+from facade.kernel.bus.port import Headers
+from facade.kernel.clock import ManualClock
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Stop, StreamSender
 

@@ -8,8 +8,8 @@ import pytest
 from facade.flows.quality.flow import QualityFlow, is_metric
 from facade.flows.quality.records import decode
 from facade.flows.quality.simulator import QualityScenario, QualitySeries
-from facade.icd.load import load
-from facade.outcome import USED
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED
 from tests.support.metrics import WRITERS
 
 ICD = load()

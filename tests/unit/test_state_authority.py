@@ -2,10 +2,10 @@
 
 import pytest
 
-from facade.bus.memory import MemoryBus, MemoryLog
 from facade.flows.commands.messages import ReportedState
 from facade.flows.commands.source import StateSource
-from facade.runtime.device_state import SETTINGS, TOPIC, StateMessage, state_record
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.sdp.device_state import SETTINGS, TOPIC, StateMessage, state_record
 from tests.support.commanding import SUBARRAY, Bench
 from tests.support.tm import SCAN
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 from rich.text import Text
-from sdp_facade_clients import ask, cli
-from sdp_facade_clients.status import Seen, judge
 from typer.testing import CliRunner
 
-from facade.cli.app import app
-from facade.findings import EXIT_CODES, line
-from facade.icd.load import load
+from facade.kernel.cli.app import app
+from facade.kernel.findings import EXIT_CODES, line
+from facade.kernel.icd.load import load
+from sdp_facade_clients import ask, cli
+from sdp_facade_clients.status import Seen, judge
 
 ICD = load()
 CONDITIONS = ICD.conditions

@@ -9,15 +9,15 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from sdp_facade_clients.web.following import Following
 
-from facade.bus.bounded_writer import MOST_UNDER_WAY, BoundedWriter
-from facade.bus.port import Record
-from facade.clock import SECOND, as_time
-from facade.errors import BusError
-from facade.numbers import json_value
-from facade.recent import Bounded, MeanRate
-from facade.runtime.steps import StepThread, run_steps
+from facade.kernel.bus.bounded_writer import MOST_UNDER_WAY, BoundedWriter
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SECOND, as_time
+from facade.kernel.errors import BusError
+from facade.kernel.numbers import json_value
+from facade.kernel.recent import Bounded, MeanRate
+from facade.kernel.runtime.steps import StepThread, run_steps
+from sdp_facade_clients.web.following import Following
 
 
 class Stop(threading.Event):

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from facade.runtime.stopping import on_stop, terminable
-from facade.runtime.worker_process import free_slot
+from facade.kernel.runtime.stopping import on_stop, terminable
+from facade.kernel.runtime.worker_process import free_slot
 
 
 def test_sigterm_ends_a_command_once() -> None:
@@ -39,7 +39,7 @@ def test_a_process_ends_at_once_with_its_code_and_all_its_words() -> None:
     """A Tango event that came while Python was taken down ended a run, which had passed, with SIGSEGV."""
     code = (
         "import atexit\n"
-        "from facade.runtime.stopping import end_process\n"
+        "from facade.kernel.runtime.stopping import end_process\n"
         "atexit.register(print, 'taken down')\n"
         "print('said', end='')\n"
         "end_process(3)\n"
@@ -53,7 +53,7 @@ def test_a_process_ends_at_once_though_nobody_takes_its_words() -> None:
     """Its output is on a full disk: then Python took itself down, in which a client of Kafka may wait without end."""
     code = (
         "import atexit, sys\n"
-        "from facade.runtime.stopping import end_process\n"
+        "from facade.kernel.runtime.stopping import end_process\n"
         "atexit.register(print, 'taken down', file=sys.stderr)\n"
         "print('said', end='')\n"
         "end_process()\n"

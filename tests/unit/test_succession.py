@@ -12,16 +12,15 @@ import msgspec
 import pytest
 import tango
 
-from devices import standby
-from devices.standby import STANDBY, Reachability, Replacement, Succession, ask_locator
-from facade.bus.memory import MemoryBus, MemoryLog
-from facade.bus.port import Reader
-from facade.clock import ManualClock, SystemClock
-from facade.config import Settings
-from facade.errors import BusError
+from devices.kernel import standby
+from devices.kernel.standby import STANDBY, Reachability, Replacement, Succession, ask_locator
 from facade.flows.commands.lease import Lease
-from facade.messages import Heartbeat
-from facade.runtime.heartbeats import (
+from facade.kernel.bus.memory import MemoryBus, MemoryLog
+from facade.kernel.bus.port import Reader
+from facade.kernel.clock import ManualClock, SystemClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.sdp.heartbeats import (
     SERVERS,
     TOPIC,
     Pulse,
@@ -31,6 +30,7 @@ from facade.runtime.heartbeats import (
     heartbeat_record,
     host_of,
 )
+from facade.sdp.messages import Heartbeat
 from tests.support.waiting import until
 
 SERVER = "SdpFacade-subarray"

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from facade.bus.port import Aborted
-from facade.clock import as_time
-from facade.codec.batches import BatchReader, ReadBatch
 from facade.flows.telemetry import summed as frames
-from facade.messages import StreamAccount
-from facade.runtime.stream_accounts import WorkerAccounts
+from facade.kernel.bus.port import Aborted
+from facade.kernel.clock import as_time
+from facade.kernel.codec.batches import BatchReader, ReadBatch
+from facade.sdp.messages import StreamAccount
+from facade.sdp.stream_accounts import WorkerAccounts
 from tests.support.columnar import columnar, summed
 from tests.support.heaps import heap
 from tests.support.overview import overview

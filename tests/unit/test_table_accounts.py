@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from facade.bus.port import Aborted
+from facade.kernel.bus.port import Aborted
 from tests.support.tables import Desk, cut
 
 

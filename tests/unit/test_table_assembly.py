@@ -8,10 +8,10 @@ from dataclasses import replace
 import jsonschema
 import pytest
 
-from facade.bus.dead_letters import original
-from facade.bus.port import Record
-from facade.errors import ConfigError
 from facade.flows.tables.messages import SEGMENT
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import Record
+from facade.kernel.errors import ConfigError
 from tests.support.tables import ICD, Desk, cut
 
 CONTENT = bytes(range(256)) * 4

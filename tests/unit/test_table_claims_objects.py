@@ -10,10 +10,10 @@ from threading import Event
 import fsspec
 import pytest
 
-from facade.clock import ManualClock
 from facade.flows.tables.messages import RecordRejected
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
+from facade.kernel.clock import ManualClock
 from tests.support.stores import IO_ERROR, SCHEME, Faulty, StatusError, until, web_server
 from tests.support.tables import TABLE, read
 

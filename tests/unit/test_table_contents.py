@@ -9,15 +9,15 @@ from typing import Any
 import fsspec
 import pytest
 
-from facade.bus.port import Record
 from facade.flows.tables.contents import Contents, Held
 from facade.flows.tables.fetch import TableFetch
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.messages import segment_record
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
-from facade.messages import TableSegment
-from facade.outcome import TOMBSTONE, USED
+from facade.kernel.bus.port import Record
+from facade.kernel.outcome import TOMBSTONE, USED
+from facade.sdp.messages import TableSegment
 from tests.support.simulated_bus import MemoryBus, MemoryReader
 from tests.support.stores import SCHEME, Faulty
 from tests.support.tables import Desk, cut

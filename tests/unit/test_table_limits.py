@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from facade.bus.port import Record
-from facade.clock import ManualClock
 from facade.flows.tables import assembly as module
 from facade.flows.tables.assembly import (
     DUPLICATE,
@@ -24,8 +22,10 @@ from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.messages import decode_table
 from facade.flows.tables.partition_state import PartitionState
 from facade.flows.tables.recall import Mark, Recalled
-from facade.messages import TableSegment
-from facade.outcome import TOMBSTONE, RecordRejected
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.outcome import TOMBSTONE, RecordRejected
+from facade.sdp.messages import TableSegment
 
 WHOLE = b"0123456789"
 HEADER = TableSegment(

@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from facade.bus.port import Record
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.config import Settings
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.tables import cli
 from facade.flows.tables.composition import TABLE_LOST
 from facade.flows.tables.fetch import newest_tables
-from facade.icd.load import load
-from facade.runtime.composition import Server
+from facade.kernel.bus.port import Record
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.composition import Server
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus

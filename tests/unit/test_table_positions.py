@@ -8,8 +8,8 @@ import pytest
 
 from facade.flows.tables import assembly
 from facade.flows.tables.flow import TablesFlow
-from facade.outcome import Suppressed
-from facade.runtime.accounts import AccountEntry
+from facade.kernel.outcome import Suppressed
+from facade.kernel.runtime.accounts import AccountEntry
 from tests.support.tables import Desk, cut
 
 AT = 1

@@ -5,10 +5,10 @@ import errno
 import pytest
 
 import facade.flows.tables.buffers
-from facade.errors import BusError, ConfigError
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import SEGMENT
 from facade.flows.tables.producer import TableProducer
+from facade.kernel.errors import BusError, ConfigError
 from tests.support.tables import ICD, Desk, cut
 
 CONTENT = bytes(range(256)) * 50

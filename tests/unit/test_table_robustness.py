@@ -6,11 +6,11 @@ from hashlib import sha256
 import pytest
 
 import facade.flows.tables.worker
-from facade.bus.port import Aborted, Record
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.worker import TableWorker
+from facade.kernel.bus.port import Aborted, Record
 from tests.support.simulated_bus import MemoryBus, MemoryTransactionalMember
 from tests.support.tables import ICD, Desk, cut
 

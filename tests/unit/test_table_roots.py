@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from facade.errors import ConfigError
 from facade.flows.tables.places import Address, parse_roots, shown, without_secrets
+from facade.kernel.errors import ConfigError
 
 S3 = Address("s3", "bucket", "/a/b")
 

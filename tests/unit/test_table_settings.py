@@ -2,8 +2,8 @@
 
 import pytest
 
-from facade.config import load_settings
-from facade.errors import ConfigError
+from facade.kernel.config import load_settings
+from facade.kernel.errors import ConfigError
 
 
 def test_the_environment_sets_them():

@@ -8,13 +8,13 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner
 
-from facade.cli.app import app
-from facade.errors import BusError, ConfigError
 from facade.flows.tables import cli as cli
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
+from facade.kernel.cli.app import app
+from facade.kernel.errors import BusError, ConfigError
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import ICD, Desk
 

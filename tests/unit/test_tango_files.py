@@ -10,10 +10,10 @@ import pytest
 import yaml
 from dsconfig.formatting import validate_json
 
-from facade.config import Settings
-from facade.exports import tango_db
-from facade.icd.load import load
-from facade.icd.model import Attribute
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Attribute
+from facade.tools.exports import tango_db
 
 ICD = load()
 REGISTRATION = json.loads(tango_db.export(ICD)["tango-db/sdp.json"])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from facade.config import Settings
-from facade.exports.tango_db import SERVER, registration
-from facade.icd.model import DeviceClass
+from facade.kernel.config import Settings
+from facade.kernel.icd.model import DeviceClass
+from facade.tools.exports.tango_db import SERVER, registration
 from tests.support.docker import DOCKER, ICD
 
 FILES = sorted((DOCKER / "taranta").glob("*.wj"))

@@ -7,23 +7,23 @@ import shutil
 import msgspec
 import pytest
 
-from facade.bus.port import Aborted, OffsetRange, Record
-from facade.clock import ManualClock
-from facade.config import Settings
 from facade.flows.telemetry.composition import TelemetryFlow
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.telemetry_cli import RecordStream
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.outcome import USED
-from facade.racks import Racks
-from facade.reading import Quality
-from facade.resources import resource
-from facade.runtime.accounts import AccountEntry
-from facade.runtime.composition import Server
+from facade.kernel.bus.port import Aborted, OffsetRange, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import USED
+from facade.kernel.reading import Quality
+from facade.kernel.resources import resource
+from facade.kernel.runtime.accounts import AccountEntry
+from facade.kernel.runtime.composition import Server
+from facade.sdp.racks import Racks
 from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog
 
@@ -349,7 +349,7 @@ def test_a_summary_that_contradicts_itself_becomes_one_dead_letter(icd: Icd, str
 
 
 def site_partial():
-    from facade.messages import Partial
+    from facade.sdp.messages import Partial
 
     return Partial(epoch=0, window=0, late=True, count=1, time_min=0, time_max=0, runs=[], fields={})
 

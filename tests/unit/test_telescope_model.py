@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from facade.bus.port import Record
-from facade.config import Settings
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, attribute_record
 from facade.flows.mirror.telescope_model import SILENT, TelescopeModel
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
 
 AZ = "mid-dish/dish-manager/ska001/azimuth"
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+
 from sdp_facade_clients.timing import LASTING, closest
 
 SHORTEST = 0.5

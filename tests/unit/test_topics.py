@@ -15,19 +15,19 @@ from confluent_kafka import (
     Uuid,
 )
 from confluent_kafka.admin import ConfigResource, NewTopic
-from sdp_facade_clients.conformance.checks import Mismatch, Subject
-from sdp_facade_clients.conformance.devices import topic_checks
 from typer.testing import CliRunner
 
-from facade.bus.kafka import connection, topics
-from facade.bus.kafka.admin import FoundTopic, KafkaTopicWatch
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.offsets import Extent, PartitionReplicas, TopicShape
-from facade.cli.app import app
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
-from facade.icd.load import load
+from facade.kernel.bus.kafka import connection, topics
+from facade.kernel.bus.kafka.admin import FoundTopic, KafkaTopicWatch
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.offsets import Extent, PartitionReplicas, TopicShape
+from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.kernel.icd.load import load
+from sdp_facade_clients.conformance.checks import Mismatch, Subject
+from sdp_facade_clients.conformance.devices import topic_checks
 
 ICD = load()
 
@@ -162,7 +162,7 @@ def test_replicas_are_the_options_or_the_settings_and_all_but_one_must_confirm(
 def test_topics_that_the_settings_do_not_use_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """`bus check` counts the others."""
     monkeypatch.delenv("SDP_FACADE_CONFIG", raising=False)
-    monkeypatch.setattr("facade.cli.topics.create_topics", lambda *_, **__: [])
+    monkeypatch.setattr("facade.tools.topics.create_topics", lambda *_, **__: [])
     said = CliRunner().invoke(app, ["topics", "create"], env={"SDP_TOPIC_PREFIX": "t.", "SDP_HISTORY": "true"}).output
     assert said.startswith(f"{len(ICD.topics)} topics with the prefix 't.' are as the ICD says")
     assert said.endswith("; the settings use all but replay\n")

@@ -3,7 +3,7 @@
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from facade import tracing
+from facade.kernel import tracing
 
 PARENT = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("other", b"x"))
 

@@ -7,7 +7,6 @@ from typing import get_args
 import msgspec
 import pytest
 
-from facade.bus.port import Record
 from facade.flows.commands import outcomes
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, command_id, issued
 from facade.flows.commands.outcomes import (
@@ -21,7 +20,8 @@ from facade.flows.commands.outcomes import (
     command_of,
 )
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, RecordRejected, Suppressed
+from facade.kernel.bus.port import Record
+from facade.kernel.outcome import USED, RecordRejected, Suppressed
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000

@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from facade.bus.kafka import connection, transactions
-from facade.bus.kafka.client_settings import settings_of
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.group import KafkaGroupMember
-from facade.bus.kafka.topics import broker_settings
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.kafka.transactional_producer import TransactionalProducer, _Open
-from facade.bus.kafka.transactions import KafkaTransactionalLog, by_partition
-from facade.bus.offsets import PartitionFacts
-from facade.bus.port import TRANSACTION, Aborted, BusHealth, Fenced, Record
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.icd.load import load
+from facade.kernel.bus.kafka import connection, transactions
+from facade.kernel.bus.kafka.client_settings import settings_of
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.group import KafkaGroupMember
+from facade.kernel.bus.kafka.topics import broker_settings
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer, _Open
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog, by_partition
+from facade.kernel.bus.offsets import PartitionFacts
+from facade.kernel.bus.port import TRANSACTION, Aborted, BusHealth, Fenced, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
 
 FENCED = KafkaError(KafkaError._FATAL, "fenced by other consumer with same group.instance.id")
 

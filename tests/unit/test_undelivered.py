@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from facade.bus.offsets import Extent
-from facade.clock import ManualClock
-from facade.errors import BusError, CommandRefused, OutcomeUnknown
 from facade.flows.commands.composition import CommandsEnd
 from facade.flows.commands.messages import ACKS, COMMANDS
+from facade.kernel.bus.offsets import Extent
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import BusError, CommandRefused, OutcomeUnknown
 from tests.support.commanding import SUBARRAY, Bench, Server
 
 ARGUMENT = {

@@ -1,6 +1,7 @@
 """What the bench says of a visit's subscribers: all have theirs, each once, or it is not reached."""
 
 import pytest
+
 from sdp_facade_lab.bench.visit import EACH, SUBSCRIBERS, Subscribed, judge
 
 

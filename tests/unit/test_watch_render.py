@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+
+from facade.kernel.icd.load import load
+from facade.kernel.reading import Quality
 from sdp_facade_clients.events import DeviceEvent, EventRecord
 from sdp_facade_clients.terminal import (
     ALERTS,
@@ -23,9 +26,6 @@ from sdp_facade_clients.terminal import (
     rows_in,
     summary,
 )
-
-from facade.icd.load import load
-from facade.reading import Quality
 
 ROOT = Path(__file__).parents[2]
 NOW = 1_800_000_000.0

@@ -11,19 +11,19 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from facade.bus.port import Aborted, Record
-from facade.clock import SECOND, ManualClock
-from facade.config import Settings
 from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.icd.load import load
-from facade.messages import Watermark
-from facade.outcome import RecordRejected
-from facade.racks import Racks
-from facade.reading import Quality
+from facade.kernel.bus.port import Aborted, Record
+from facade.kernel.clock import SECOND, ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.reading import Quality
+from facade.sdp.messages import Watermark
+from facade.sdp.racks import Racks
 from tests.support.frames import expanded
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog

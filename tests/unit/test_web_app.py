@@ -10,6 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
+from starlette.testclient import TestClient
+
+from facade.flows.alerts.follower import FollowedAlert
+from facade.flows.overview.page_acts import act_record, page_entry
+from facade.kernel.clock import ManualClock, SystemClock
+from facade.kernel.errors import CommandRefused, InfraError
+from facade.kernel.reading import Quality
+from facade.sdp.messages import PageAct
 from sdp_facade_clients.ask import AskedDevice
 from sdp_facade_clients.events import DeviceEvent
 from sdp_facade_clients.web import STATIC
@@ -19,14 +27,6 @@ from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.doors import Doors, TooManyRequests, read_tokens
 from sdp_facade_clients.web.feed import Feed
 from sdp_facade_clients.web.site import Site
-from starlette.testclient import TestClient
-
-from facade.clock import ManualClock, SystemClock
-from facade.errors import CommandRefused, InfraError
-from facade.flows.alerts.follower import FollowedAlert
-from facade.flows.overview.page_acts import act_record, page_entry
-from facade.messages import PageAct
-from facade.reading import Quality
 from tests.support.deployment import ICD
 from tests.support.waiting import HANG, until
 from tests.unit.test_web_feed import Recorded

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import ConfigError
 from sdp_facade_clients.web.doors import (
     LONGEST_IDLE,
     LONGEST_SESSION,
@@ -22,9 +25,6 @@ from sdp_facade_clients.web.doors import (
     network,
     read_tokens,
 )
-
-from facade.clock import ManualClock
-from facade.errors import ConfigError
 
 TOKEN = "a-token-of-an-operator"
 

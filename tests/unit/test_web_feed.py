@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from facade.flows.alerts.follower import FollowedAlert
+from facade.kernel.clock import ManualClock
+from facade.kernel.reading import Quality
 from sdp_facade_clients.events import DeviceEvent, EventRecord
 from sdp_facade_clients.web.feed import HOUR, KEPT_FRAMES, SPANS, Feed, Trend
-
-from facade.clock import ManualClock
-from facade.flows.alerts.follower import FollowedAlert
-from facade.reading import Quality
 
 
 class Recorded:

@@ -4,15 +4,15 @@ import threading
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
+
+from facade.archive.history import SILENT_US, HistoryArchive, Series
+from facade.archive.stores import FolderStore
+from facade.kernel.clock import ManualClock
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.doors import Doors
 from sdp_facade_clients.web.past import READ_AGAIN, ArchivedTrends
 from sdp_facade_clients.web.site import Site
-from starlette.testclient import TestClient
-
-from facade.clock import ManualClock
-from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
-from facade.flows.archive.stores import FolderStore
 from tests.support.archives import START
 from tests.support.deployment import ICD
 from tests.support.waiting import HANG, until

@@ -9,11 +9,11 @@ import pytest
 
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.watermarks import Watermarks
-from facade.icd.load import load
-from facade.messages import Partial, Watermark
-from facade.windows.frame import merge
-from facade.windows.newest import Windows
-from facade.windows.summaries import as_frames
+from facade.kernel.icd.load import load
+from facade.kernel.windows.frame import merge
+from facade.kernel.windows.newest import Windows
+from facade.kernel.windows.summaries import as_frames
+from facade.sdp.messages import Partial, Watermark
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")

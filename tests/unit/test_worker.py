@@ -10,18 +10,18 @@ import jsonschema
 import msgspec
 import pytest
 
-from facade.bus.dead_letters import original
-from facade.bus.port import Aborted, Record, Revoked
-from facade.clock import ManualClock
-from facade.config import Settings
 from facade.flows.telemetry.plan import plan, windowed
 from facade.flows.telemetry.simulator.garbage import GARBAGE
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.icd.load import load
-from facade.messages import RackSummary
-from facade.runtime import metrics
-from facade.runtime.accounts import AccountEntry
-from facade.runtime.worker import TransactionalWorker
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.port import Aborted, Record, Revoked
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.runtime import metrics
+from facade.kernel.runtime.accounts import AccountEntry
+from facade.kernel.runtime.worker import TransactionalWorker
+from facade.sdp.messages import RackSummary
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.summaries import partials

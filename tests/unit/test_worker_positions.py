@@ -8,10 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.bus.kafka import transactions
-from facade.bus.kafka.client_settings import settings_of
-from facade.bus.kafka.transactional_producer import KafkaTransactionWriter
-from facade.bus.offsets import (
+from facade.flows.logs import formats as log_formats
+from facade.flows.overview.views import BusView
+from facade.flows.telemetry.ledger import Coverage
+from facade.flows.telemetry.partial import Summary
+from facade.flows.telemetry.worker import telemetry_worker
+from facade.kernel.bus.kafka import transactions
+from facade.kernel.bus.kafka.client_settings import settings_of
+from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
+from facade.kernel.bus.offsets import (
     POSITIONS,
     CountedOffsets,
     Gap,
@@ -23,18 +28,13 @@ from facade.bus.offsets import (
     begin,
     newest,
 )
-from facade.bus.port import Aborted, PartitionBatch, Record
-from facade.clock import ManualClock, as_time
-from facade.config import Settings
-from facade.flows.logs import formats as log_formats
-from facade.flows.overview.views import BusView
-from facade.flows.telemetry.ledger import Coverage
-from facade.flows.telemetry.partial import Summary
-from facade.flows.telemetry.worker import telemetry_worker
-from facade.icd.load import load
-from facade.outcome import USED, RecordRejected
-from facade.runtime.accounts import MOST_ROWS, AccountEntry
-from facade.runtime.stream_accounts import WorkerAccounts
+from facade.kernel.bus.port import Aborted, PartitionBatch, Record
+from facade.kernel.clock import ManualClock, as_time
+from facade.kernel.config import Settings
+from facade.kernel.icd.load import load
+from facade.kernel.outcome import USED, RecordRejected
+from facade.kernel.runtime.accounts import MOST_ROWS, AccountEntry
+from facade.sdp.stream_accounts import WorkerAccounts
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.overview import overview
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog

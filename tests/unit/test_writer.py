@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from facade.bus.kafka.connection import Clients, Connection
-from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
-from facade.bus.port import BusHealth, Headers, PartitionColumns, Record
-from facade.clock import ManualClock
-from facade.config import Settings
-from facade.errors import BusError
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
+from facade.kernel.bus.port import BusHealth, Headers, PartitionColumns, Record
+from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 
 RECORD = Record(topic="alerts", key=b"k", value=b"v")
 LOST = KafkaError(KafkaError._FATAL)

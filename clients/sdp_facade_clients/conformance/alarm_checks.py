@@ -12,15 +12,15 @@ from typing import Any
 
 import tango
 
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth, Record
-from facade.clock import wait_until
-from facade.errors import ConfigError
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.alerts.source import AlertSource
-from facade.icd.model import Icd
-from facade.outcome import RecordRejected
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import wait_until
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import RecordRejected
 from sdp_facade_clients.conformance.checks import FlowChecks, Judge, LiveCheck, Mismatch, NotShown, Subject, not_shown
 from sdp_facade_clients.conformance.devices import QueryAnswer, answer_checks
 from sdp_facade_clients.conformance.live_system import EventStreams, LiveSystem

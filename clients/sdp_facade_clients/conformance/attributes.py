@@ -8,8 +8,8 @@ from typing import Any
 import tango
 from jsonschema import Draft202012Validator
 
-from facade.icd.model import Attribute, Icd, Sampling
-from facade.icd.units import unit_of
+from facade.kernel.icd.model import Attribute, Icd, Sampling
+from facade.kernel.icd.units import unit_of
 from sdp_facade_clients.conformance.checks import LiveCheck, Mismatch, NotShown, Subject, demand
 from sdp_facade_clients.conformance.live_system import (
     CLOCKS,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tango
 
-from facade.bus.port import Record
-from facade.errors import FacadeError
-from facade.icd.model import Icd
-from facade.manifest import load, manifests
+from facade.kernel.bus.port import Record
+from facade.kernel.errors import FacadeError
+from facade.kernel.icd.model import Icd
+from facade.kernel.manifest import load, manifests
 
 if TYPE_CHECKING:
     from sdp_facade_clients.conformance.live_system import LiveSystem

@@ -7,10 +7,10 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from facade.clock import as_seconds
-from facade.errors import ConfigError
 from facade.flows.commands.rules import STABLE, is_transitional
-from facade.icd.model import CommandDefinition
+from facade.kernel.clock import as_seconds
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.model import CommandDefinition
 from sdp_facade_clients.conformance.checks import (
     CheckOptions,
     FlowChecks,

@@ -11,17 +11,17 @@ from typing import Any
 import tango
 from jsonschema import Draft202012Validator
 
-from facade.bus.dead_letters import PREFIX
-from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.kafka.admin import FoundTopic
-from facade.bus.kafka.topics import broker_settings
-from facade.bus.port import Record
-from facade.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.flows.mirror.streaming import FORMS, STREAMING
-from facade.icd.fields import earlier_versions
-from facade.icd.model import DeviceClass, Icd, Query
-from facade.icd.topic_model import Topic
-from facade.instances import FAMILIES, number_of, pattern_of
+from facade.kernel.bus.dead_letters import PREFIX
+from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.kernel.bus.kafka.admin import FoundTopic
+from facade.kernel.bus.kafka.topics import broker_settings
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, is_batch
+from facade.kernel.icd.fields import earlier_versions
+from facade.kernel.icd.model import DeviceClass, Icd, Query
+from facade.kernel.icd.topic_model import Topic
+from facade.kernel.instances import FAMILIES, number_of, pattern_of
 from sdp_facade_clients.conformance.checks import (
     FlowChecks,
     Judge,

@@ -12,16 +12,16 @@ from typing import Any, Final
 import tango
 from msgspec.structs import replace
 
-from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.dead_letters import original
-from facade.bus.kafka.admin import FoundTopic, inspect_topics, newest_records
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import Record
-from facade.clock import NEVER, Clock, as_seconds, wait_until
-from facade.config import Settings
-from facade.errors import ConfigError, InfraError
-from facade.icd.model import Attribute, DeviceClass, Icd, instance_role
-from facade.instances import devices_of
+from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.kafka.admin import FoundTopic, inspect_topics, newest_records
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Clock, as_seconds, wait_until
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError, InfraError
+from facade.kernel.icd.model import Attribute, DeviceClass, Icd, instance_role
+from facade.kernel.instances import devices_of
 from sdp_facade_clients.conformance.checks import CheckOptions, Mismatch, Subject
 from sdp_facade_clients.events import await_sockets, immutable, open_database
 

@@ -16,15 +16,15 @@ from xml.etree import ElementTree as Xml
 import typer
 from rich.progress import Progress
 
-from facade.cli.tango_host import TangoHost, device_name
-from facade.clock import Clock, SystemClock, as_seconds
-from facade.config import Settings, load_settings
-from facade.console import Console, table, wide
-from facade.errors import ConfigError, FacadeError
-from facade.icd.load import load
-from facade.icd.model import Attribute, DeviceClass
-from facade.printable import printable
-from facade.runtime.stopping import terminable
+from facade.kernel.cli.tango_host import TangoHost, device_name
+from facade.kernel.clock import Clock, SystemClock, as_seconds
+from facade.kernel.config import Settings, load_settings
+from facade.kernel.console import Console, table, wide
+from facade.kernel.errors import ConfigError, FacadeError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Attribute, DeviceClass
+from facade.kernel.printable import printable
+from facade.kernel.runtime.stopping import terminable
 from sdp_facade_clients.conformance.attributes import ATTRIBUTE_CHECKS, REPORT_CHECKS
 from sdp_facade_clients.conformance.checks import (
     Case,

@@ -15,10 +15,10 @@ from typing import Any
 
 import tango
 
-from facade.clock import Clock, as_seconds, wait_until
-from facade.errors import ConfigError
 from facade.flows.commands.rules import is_transitional
-from facade.icd.model import CommandDefinition, DeviceClass, Icd
+from facade.kernel.clock import Clock, as_seconds, wait_until
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.model import CommandDefinition, DeviceClass, Icd
 from sdp_facade_clients.ask import in_name_of
 from sdp_facade_clients.conformance.checks import Mismatch, explain
 from sdp_facade_clients.conformance.live_system import EventStream, EventStreams, LiveSystem

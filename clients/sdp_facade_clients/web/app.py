@@ -21,11 +21,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from facade.clock import Clock, SystemClock
-from facade.errors import CommandRefused, FacadeError, InfraError
 from facade.flows.commands.arguments import mistakes
 from facade.flows.overview import page_acts
-from facade.messages import PageAct
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.errors import CommandRefused, FacadeError, InfraError
+from facade.sdp.messages import PageAct
 from sdp_facade_clients.web import STATIC
 from sdp_facade_clients.web.doors import (
     LONGEST_SESSION,

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.cli.tango_host import TangoHost, require_tango_database
-from facade.clock import Clock, SystemClock
-from facade.config import load_client_settings
-from facade.console import say
-from facade.errors import ConfigError
-from facade.exports.tango_db import SERVER
 from facade.flows.overview.page_acts import act_record
-from facade.icd.load import load
-from facade.logs import start_logging
-from facade.messages import PageAct
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.cli.tango_host import TangoHost, require_tango_database
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.config import load_client_settings
+from facade.kernel.console import say
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.logs import start_logging
+from facade.sdp.messages import PageAct
+from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.web import how_to_install
 
 if TYPE_CHECKING:
@@ -167,10 +167,10 @@ def _kept(clock: Clock) -> Callable[[PageAct], None]:
 
 def _past(place: str, clock: Clock) -> "ArchivedTrends":
     try:
-        from facade.flows.archive.history import HistoryArchive
+        from facade.archive.history import HistoryArchive
         from sdp_facade_clients.web.past import ArchivedTrends
     except ImportError as error:
         raise ConfigError("--archive needs pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
-    from facade.flows.archive.stores import open_store
+    from facade.archive.stores import open_store
 
     return ArchivedTrends(HistoryArchive(open_store(place)), clock)

@@ -20,9 +20,9 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from facade.clock import Clock
-from facade.errors import ConfigError
-from facade.recent import Bounded
+from facade.kernel.clock import Clock
+from facade.kernel.errors import ConfigError
+from facade.kernel.recent import Bounded
 
 _log = logging.getLogger(__name__)
 

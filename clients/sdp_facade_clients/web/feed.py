@@ -24,10 +24,10 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from facade.clock import Clock, as_seconds
 from facade.flows.alerts.follower import FollowedAlert
-from facade.numbers import json_value
-from facade.reading import Quality
+from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.numbers import json_value
+from facade.kernel.reading import Quality
 from sdp_facade_clients.events import EventRecord
 
 PERIOD: Final = 0.25

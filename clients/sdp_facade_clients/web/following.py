@@ -8,10 +8,10 @@ from typing import Final
 
 import tango
 
-from facade.clock import Clock, as_time, utc_seconds
-from facade.errors import FacadeError
-from facade.icd.model import Attribute, DeviceClass, Icd
-from facade.runtime.steps import run_steps
+from facade.kernel.clock import Clock, as_time, utc_seconds
+from facade.kernel.errors import FacadeError
+from facade.kernel.icd.model import Attribute, DeviceClass, Icd
+from facade.kernel.runtime.steps import run_steps
 from sdp_facade_clients.events import EventPulse, EventRecorder, find_servers
 
 MOST_DEVICES: Final = 64

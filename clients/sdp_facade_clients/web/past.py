@@ -9,10 +9,10 @@ import math
 import threading
 from typing import Final
 
-from facade.clock import Clock, as_seconds, as_time
-from facade.flows.archive.files import ArchiveError
-from facade.flows.archive.history import SILENT_US, HistoryArchive, Series
-from facade.reading import Quality
+from facade.archive.files import ArchiveError
+from facade.archive.history import SILENT_US, HistoryArchive, Series
+from facade.kernel.clock import Clock, as_seconds, as_time
+from facade.kernel.reading import Quality
 from sdp_facade_clients.web.feed import HOUR, Points, Trend
 
 READ_AGAIN: Final = 60.0

@@ -11,15 +11,15 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from facade.clock import Clock, as_time, utc_seconds
-from facade.errors import ConfigError, FacadeError, InfraError
 from facade.flows.commands.outcomes import HELD
 from facade.flows.telemetry.plan import FIGURES
-from facade.icd.fields import Schema
-from facade.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
-from facade.icd.units import unit_of
-from facade.manifest import Manifest, manifests
-from facade.numbers import json_value
+from facade.kernel.clock import Clock, as_time, utc_seconds
+from facade.kernel.errors import ConfigError, FacadeError, InfraError
+from facade.kernel.icd.fields import Schema
+from facade.kernel.icd.model import Attribute, CommandDefinition, DeviceClass, Icd
+from facade.kernel.icd.units import unit_of
+from facade.kernel.manifest import Manifest, manifests
+from facade.kernel.numbers import json_value
 from sdp_facade_clients.alarm_choice import ACTIONS, request, urgency
 from sdp_facade_clients.ask import AskedDevice
 from sdp_facade_clients.status import QUESTIONS, judge, see
@@ -272,7 +272,7 @@ def _letters(given: Sequence[str]) -> Sequence[str]:
 
 def _sdp_facade(*arguments: str) -> Any:
     """Run a sub-command that reads the bus, in a process of its own: the page itself knows Tango only."""
-    command = [sys.executable, "-m", "facade.cli", *arguments, "--json"]
+    command = [sys.executable, "-m", "facade.kernel.cli", *arguments, "--json"]
     try:
         ended = subprocess.run(command, capture_output=True, text=True, timeout=_LONGEST_RUN, check=False)
     except subprocess.TimeoutExpired:

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from facade.bus.port import Record
-from facade.clock import Time, as_duration
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
-from facade.icd.model import Icd
-from facade.outcome import USED, Outcome
-from facade.reading import Quality, Reading, judge
-from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, Fault, FaultKey
-from facade.runtime.projection import Projection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Time, as_duration
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.json_schema import compile_message
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import USED, Outcome
+from facade.kernel.reading import Quality, Reading, judge
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import DeviceReading, Fault, FaultKey
+from facade.kernel.runtime.projection import Projection
 
 CLASS, TOPIC = "SdpWeather", "weather"
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder
-from facade.codec.json_schema import compile_message
-from facade.outcome import RecordRejected, Suppressed, Unused
-from facade.runtime.worker import TransactionalWorker, record_worker
-from facade.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.json_schema import compile_message
+from facade.kernel.outcome import RecordRejected, Suppressed, Unused
+from facade.kernel.runtime.worker import TransactionalWorker, record_worker
+from facade.kernel.runtime.worker_process import Site, Slot, run_worker
 
 RAW, TOPIC = "weather.raw", "weather"
 KNOTS = 0.514444

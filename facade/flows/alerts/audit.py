@@ -1,8 +1,8 @@
 """Actions of operators about alarms as entries of `sdp-facade audit`."""
 
-from facade.bus.port import Record
 from facade.flows.alerts.messages import Action, decode_action
-from facade.manifest import AuditEntry
+from facade.kernel.bus.port import Record
+from facade.kernel.manifest import AuditEntry
 
 
 def action_entry(record: Record) -> AuditEntry | None:

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock
-from facade.config import load_settings
-from facade.console import ERR
-from facade.errors import BusError, ConfigError
 from facade.flows.alerts.messages import PACKETS
 from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch, intake_worker
-from facade.icd.load import load
-from facade.runtime.worker import TransactionalWorker
-from facade.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import load_settings
+from facade.kernel.console import ERR
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.worker import TransactionalWorker
+from facade.kernel.runtime.worker_process import Site, Slot, run_worker
 
 
 def intake(slot: Slot = "0") -> None:

@@ -6,19 +6,19 @@ from typing import Any
 
 import msgspec
 
-from facade import alarm_states as states
-from facade.bus.port import BusHealth
-from facade.clock import NEVER, SECOND, Time, as_seconds
 from facade.flows.alerts import messages
 from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.icd.model import Icd
-from facade.printable import printable
-from facade.reading import Changes, Quality, Value
-from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, Gate
-from facade.severities import SEVERITIES
+from facade.kernel import alarm_states as states
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import NEVER, SECOND, Time, as_seconds
+from facade.kernel.icd.model import Icd
+from facade.kernel.printable import printable
+from facade.kernel.reading import Changes, Quality, Value
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import DeviceReading, Gate
+from facade.kernel.severities import SEVERITIES
 
 CLASS = "SdpAlerts"
 _OTHERS = "otherConditions"
@@ -52,7 +52,7 @@ _COUNTS = {
 
 
 class AlertsView:
-    """A view: states of conditions, lists and counts; see `facade.runtime.flow.View`."""
+    """A view: states of conditions, lists and counts; see `facade.kernel.runtime.flow.View`."""
 
     def __init__(self, icd: Icd, flow: AlertsFlow, health: BusHealth, known: Callable[[], bool], version: str) -> None:
         self._icd = icd

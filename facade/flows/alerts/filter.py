@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from facade.errors import ConfigError
 from facade.flows.alerts.follower import FollowedAlert
-from facade.severities import SEVERITIES, Severity
+from facade.kernel.errors import ConfigError
+from facade.kernel.severities import SEVERITIES, Severity
 
 _NUMBERS: Final = ("raised_at", "sequence")
 _TEXTS: Final = ("condition", "source", "state", "text", "traceparent")

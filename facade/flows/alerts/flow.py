@@ -3,7 +3,7 @@
 The number is the record's offset plus one, so it is the same after any restart. When the topic was created again or has
 lost its end, the numbers continue: the former count is added. Events leave in the order of the log and are never
 merged. The offset for a restart is written only after the events have left and the states of the alarms are durable
-(see `facade.runtime.event_loop`).
+(see `facade.kernel.runtime.event_loop`).
 """
 
 import logging
@@ -19,22 +19,22 @@ from typing import Any
 
 import msgspec
 
-from facade import alarm_states as states
-from facade.bus.offsets import Extent
-from facade.bus.port import Record
-from facade.bus.redrive import FROM
-from facade.clock import MINUTE, SECOND, Time, as_seconds, utc_text
 from facade.flows.alerts import messages
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import alarms_by_stream
-from facade.icd.model import Icd
-from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
-from facade.reading import Reading
-from facade.recent import Bounded
-from facade.runtime.demand import RateMeter
-from facade.runtime.flow import DeviceReading, Flow
+from facade.kernel import alarm_states as states
+from facade.kernel.bus.offsets import Extent
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.redrive import FROM
+from facade.kernel.clock import MINUTE, SECOND, Time, as_seconds, utc_text
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.kernel.reading import Reading
+from facade.kernel.recent import Bounded
+from facade.kernel.runtime.flow import DeviceReading, Flow
+from facade.sdp.demand import RateMeter
 
 _log = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class Statistics:
 
 
 class AlertsFlow(Flow):
-    """A flow: the records on ``alerts``, and the alarms; see `facade.runtime.flow.Flow`.
+    """A flow: the records on ``alerts``, and the alarms; see `facade.kernel.runtime.flow.Flow`.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class AlertsFlow(Flow):
         return self._newest
 
     def recall(self, record: Record) -> Outcome:
-        """Restore the state of an alarm from before the restart; see `facade.runtime.flow.Effects`."""
+        """Restore the state of an alarm from before the restart; see `facade.kernel.runtime.flow.Effects`."""
         if record.value is None:
             condition, _, source = (record.key or b"").decode("utf-8", "replace").partition("@")
             self.ledger.forget((condition, source))
@@ -231,7 +231,7 @@ class AlertsFlow(Flow):
         return USED
 
     def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
-        """Continue the numbers when offsets begin at 0 again; see `facade.runtime.flow.Flow`."""
+        """Continue the numbers when offsets begin at 0 again; see `facade.kernel.runtime.flow.Flow`."""
         self.numbering = self.numbering or now.id
         end = max((end for _, end in now.ranges.values()), default=0)
         expected, comes = max(before.values(), default=0), max(after.values(), default=0)
@@ -247,7 +247,7 @@ class AlertsFlow(Flow):
             self.log.complete_from = self.base + max(first, comes - self.kept)
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Fold a record with its number into the ledger; see `facade.runtime.flow.Flow`."""
+        """Fold a record with its number into the ledger; see `facade.kernel.runtime.flow.Flow`."""
         message = self.decode(record)
         if not isinstance(message, Alert | Action):
             return message

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
-from facade.bus.port import Record
-from facade.clock import MINUTE, Clock, Time
-from facade.errors import BusError
-from facade.recent import Bounded
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import MINUTE, Clock, Time
+from facade.kernel.errors import BusError
+from facade.kernel.recent import Bounded
 
 _MOST = 10_000
 """Newest actions that are known, more than wait to be read after any absence."""

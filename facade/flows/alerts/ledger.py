@@ -13,14 +13,14 @@ import heapq
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
-from facade import alarm_states as states
-from facade.clock import DAY, MINUTE, NEVER, SECOND, Time, as_duration
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
 from facade.flows.alerts.suppression import Suppression, meant
-from facade.icd.model import Condition, Location
-from facade.recent import Bounded
-from facade.severities import SEVERITIES
+from facade.kernel import alarm_states as states
+from facade.kernel.clock import DAY, MINUTE, NEVER, SECOND, Time, as_duration
+from facade.kernel.icd.model import Condition, Location
+from facade.kernel.recent import Bounded
+from facade.kernel.severities import SEVERITIES
 
 _AHEAD, _BEHIND = 10 * SECOND, 7 * DAY
 """Limits of the difference between a source's clock and the broker's; beyond them the source's time is not used."""

@@ -1,6 +1,6 @@
 """Alerts: SDP's reports to operators, as alarms by IEC 62682."""
 
-from facade.manifest import Isolation, Manifest, Subcommand, WorkerEntry
+from facade.kernel.manifest import Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="alerts",

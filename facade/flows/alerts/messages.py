@@ -7,19 +7,20 @@ from dataclasses import replace
 
 import msgspec
 
-from facade import alarm_states as states
-from facade import messages
-from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder
-from facade.messages import ActionTaken as ActionTaken
-from facade.messages import Attachment as Attachment
+from facade.kernel import alarm_states as states
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.decode import BatchDecoder
+from facade.sdp import messages
+from facade.sdp.messages import ActionTaken as ActionTaken
+from facade.sdp.messages import Attachment as Attachment
 
 ALERTS, ACTIONS, PACKETS, STATES = "alerts", "alert-actions", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
 
 PACKET = "packet"
 """Header of an alert that came as a packet: log, partition and offset of the packet, with / between. The log is the id
-of the topic, since offsets begin at 0 again on a topic that is created again; see `facade.bus.port.OffsetRange`."""
+of the topic, since offsets begin at 0 again on a topic that is created again; see
+`facade.kernel.bus.port.OffsetRange`."""
 
 ACTIVE, CLEARED = "ACTIVE", "CLEARED"
 

@@ -2,7 +2,7 @@
 
 A packet is one Avro datum in single-object encoding (Avro specification 1.12): C3 01, the fingerprint of its writer's
 schema, and the datum. So a packet of an unknown schema is never read by guess. The alert of a packet is small: it has
-the size, digest and packet of each attachment. The intake worker writes it; see `facade.runtime.worker`.
+the size, digest and packet of each attachment. The intake worker writes it; see `facade.kernel.runtime.worker`.
 
 Schemas of other versions are compatible if common fields have the same types, and each other field has a default. A
 field that only the writer has is skipped; a field that only our schema has gets its default.
@@ -18,12 +18,6 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from facade.bus.port import Reader, Record, TransactionalLog
-from facade.bus.redrive import FIRST, FROM
-from facade.clock import Clock
-from facade.codec.decode import Reason
-from facade.config import Settings
-from facade.errors import BusError, ConfigError
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import (
     ALERTS,
@@ -35,13 +29,19 @@ from facade.flows.alerts.messages import (
     decode_alert_or_action,
     encode,
 )
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
-from facade.printable import printable
-from facade.resources import resource
-from facade.runtime.readers import Bus
-from facade.runtime.worker import RecordBatching, TransactionalWorker, record_worker
+from facade.kernel.bus.port import Reader, Record, TransactionalLog
+from facade.kernel.bus.redrive import FIRST, FROM
+from facade.kernel.clock import Clock
+from facade.kernel.codec.decode import Reason
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.kernel.printable import printable
+from facade.kernel.resources import resource
+from facade.kernel.runtime.readers import Bus
+from facade.kernel.runtime.worker import RecordBatching, TransactionalWorker, record_worker
 
 try:
     import fastavro
@@ -209,7 +209,10 @@ _PLACE = re.compile(r"(\d{1,9})/(\d{1,18})")
 
 
 class PacketReason(StrEnum):
-    """Reasons why a packet is refused; violations of the alert's JSON Schema have the reasons of `facade.codec`."""
+    """Reasons why a packet is refused.
+
+    Violations of the alert's JSON Schema have the reasons of `facade.kernel.codec`.
+    """
 
     TOO_LARGE = "too-large"
     """The packet, or its alert, is larger than its topic allows."""
@@ -431,7 +434,7 @@ def intake_worker(
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the trial of one packet, alert or action; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of one packet, alert or action; see `facade.kernel.manifest.Manifest.trials`."""
     codec = PacketCodec(icd)
 
     def packet(record: Record) -> Outcome:

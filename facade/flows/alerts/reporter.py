@@ -3,20 +3,20 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from facade import alarm_states as states
-from facade.bus.port import QueueingWriter, Record
-from facade.clock import NEVER, Clock, Duration, Time, as_seconds
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
-from facade.judgement import AlarmDict
-from facade.outcome import USED, Outcome, Unused
-from facade.runtime.composition import FindFaults, Server
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
-from facade.runtime.projection import Projection
-from facade.runtime.replay import why_refused
-from facade.severities import SEVERITIES, WARNING
+from facade.kernel import alarm_states as states
+from facade.kernel.bus.port import QueueingWriter, Record
+from facade.kernel.clock import NEVER, Clock, Duration, Time, as_seconds
+from facade.kernel.judgement import AlarmDict
+from facade.kernel.outcome import USED, Outcome, Unused
+from facade.kernel.runtime.composition import FindFaults, Server
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
+from facade.kernel.runtime.projection import Projection
+from facade.kernel.runtime.replay import why_refused
+from facade.kernel.severities import SEVERITIES, WARNING
 
 AlarmFaults = Mapping[AlarmKey, Fault]
 """By condition and source."""
@@ -130,7 +130,7 @@ class AlarmsHealth(HealthSource):
 
 
 class OwnAlerts:
-    """Raises and clears alerts about found faults; see `facade.runtime.event_loop.PeriodicTask`.
+    """Raises and clears alerts about found faults; see `facade.kernel.runtime.event_loop.PeriodicTask`.
 
     Delivered alerts and found faults are compared periodically: an undelivered alert is sent again, and an alert that
     was raised before a restart is cleared after it. Absence from the found faults does not always mean that all is
@@ -329,7 +329,7 @@ def reporter(
     judges: Callable[[FaultKey], bool],
     others: str,
 ) -> OwnAlerts:
-    """Raise and clear alerts about found faults; see `facade.runtime.composition.Server.report`."""
+    """Raise and clear alerts about found faults; see `facade.kernel.runtime.composition.Server.report`."""
     before = _reported_before(server)
     topics = (*topics, before.topic)
     icd = server.icd

@@ -7,16 +7,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from facade import tracing
-from facade.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
-from facade.bus.port import Record, Writer
-from facade.clock import Clock, SystemClock, Time
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import PACKETS, Alert, alert_record, decode_alert
 from facade.flows.alerts.packets import PacketCodec, PacketContent
-from facade.icd.model import Icd
-from facade.outcome import RecordRejected
-from facade.severities import Severity
+from facade.kernel import tracing
+from facade.kernel.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
+from facade.kernel.bus.port import Record, Writer
+from facade.kernel.clock import Clock, SystemClock, Time
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.severities import Severity
 
 
 class AlertSource(OwnBus):

@@ -14,13 +14,13 @@ from string import Formatter
 from types import MappingProxyType
 
 from facade.flows.alerts.messages import AlarmKey
-from facade.icd.model import STREAM, Condition, Icd, Location, instance_role
-from facade.icd.topic_model import slot_name
-from facade.instances import pattern_of
-from facade.manifest import manifests
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health_issues import ORIGIN
-from facade.severities import SEVERITIES
+from facade.kernel.icd.model import STREAM, Condition, Icd, Location, instance_role
+from facade.kernel.icd.topic_model import slot_name
+from facade.kernel.instances import pattern_of
+from facade.kernel.manifest import manifests
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.health_issues import ORIGIN
+from facade.kernel.severities import SEVERITIES
 
 ANYWHERE = "all"
 """Source of an alarm that gathers others wherever they are."""

@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from typing import NamedTuple
 
-from facade.bus.port import Record
-from facade.clock import Time, utc_text
 from facade.flows.blocks.source import BLOCKS, ENDED, FAILED, RUNNING, STARTING, STATES, WAITING, read_block
-from facade.instances import devices_of, number_of
-from facade.messages import ProcessingBlock
-from facade.outcome import USED, Outcome, Unused
-from facade.printable import excerpt
-from facade.reading import Reading, Value
-from facade.recent import Bounded
-from facade.runtime.composition import Server
-from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
-from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
-from facade.runtime.projection import OTHER_SUBARRAY, TOO_MANY, Projection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Time, utc_text
+from facade.kernel.instances import devices_of, number_of
+from facade.kernel.outcome import USED, Outcome, Unused
+from facade.kernel.printable import excerpt
+from facade.kernel.reading import Reading, Value
+from facade.kernel.recent import Bounded
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
+from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.kernel.runtime.projection import OTHER_SUBARRAY, TOO_MANY, Projection
+from facade.sdp.messages import ProcessingBlock
 
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
 """Most blocks that have not ended, of all subarrays, and the size of their records: more than in an observation."""
@@ -95,7 +95,7 @@ def rank(block: ProcessingBlock) -> tuple[int, Time, str]:
 
 
 class BlocksFlow(Projection[ProcessingBlock]):
-    """A flow: the newest state of each processing block; see `facade.runtime.flow.Flow`."""
+    """A flow: the newest state of each processing block; see `facade.kernel.runtime.flow.Flow`."""
 
     topic = BLOCKS
 
@@ -158,7 +158,7 @@ class BlocksFlow(Projection[ProcessingBlock]):
 
 
 class BlocksView(DeviceView):
-    """A view: the processing blocks of one subarray, after a change; see `facade.runtime.flow.View`."""
+    """A view: the processing blocks of one subarray, after a change; see `facade.kernel.runtime.flow.View`."""
 
     def __init__(self, device: str, blocks: Blocks, known: Callable[[], bool]) -> None:
         super().__init__(device, Gate(AFTER_CHANGES))
@@ -217,7 +217,7 @@ def compose(server: Server) -> None:
 
 
 class BlocksHealth(HealthSource):
-    """Health issues about failed processing blocks; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about failed processing blocks; see `facade.kernel.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {_CONDITION: f"{ORIGIN}/subarray/"}
 

@@ -1,6 +1,6 @@
 """Processing blocks: their states from controllers, by subarray and for SDP as a whole."""
 
-from facade.manifest import FlowPage, Isolation, Manifest
+from facade.kernel.manifest import FlowPage, Isolation, Manifest
 
 MANIFEST = Manifest(
     name="blocks",

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import msgspec
 
-from facade.bus.kafka.opening import OwnBus
-from facade.bus.port import Record
-from facade.clock import Clock, SystemClock
-from facade.codec.decode import BatchDecoder
-from facade.codec.plausible import wrong_key, wrong_unit
-from facade.messages import ProcessingBlock
-from facade.outcome import RecordRejected, Unused
+from facade.kernel.bus.kafka.opening import OwnBus
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.plausible import wrong_key, wrong_unit
+from facade.kernel.outcome import RecordRejected, Unused
+from facade.sdp.messages import ProcessingBlock
 
 BLOCKS = "processing-blocks"
 STARTING: Final = "STARTING"

@@ -22,11 +22,6 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from facade import tracing
-from facade.bus.port import Headers, Record
-from facade.clock import Clock
-from facade.codec.plausible import wrong_key
-from facade.errors import ArgumentError, CommandRefused
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.flow import Components
 from facade.flows.commands.messages import (
@@ -38,10 +33,15 @@ from facade.flows.commands.messages import (
 )  # fmt: skip
 from facade.flows.commands.outcomes import FINAL
 from facade.flows.commands.refused import NOT_ALLOWED, Refusals
-from facade.icd.model import CommandDefinition, Icd
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed
-from facade.recent import Bounded
-from facade.runtime.replay import why_refused
+from facade.kernel import tracing
+from facade.kernel.bus.port import Headers, Record
+from facade.kernel.clock import Clock
+from facade.kernel.codec.plausible import wrong_key
+from facade.kernel.errors import ArgumentError, CommandRefused
+from facade.kernel.icd.model import CommandDefinition, Icd
+from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed
+from facade.kernel.recent import Bounded
+from facade.kernel.runtime.replay import why_refused
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class _Waiting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderAdmission:
-    """The orders to some devices and executors; used by the event loop only, see `facade.runtime.event_loop`."""
+    """The orders to some devices and executors; used by the event loop only, see `facade.kernel.runtime.event_loop`."""
 
     icd: Icd
     classes: Mapping[str, str]
@@ -102,7 +102,7 @@ class OrderAdmission:
     """Ids of orders that have ended without a record on ``commands``."""
 
     def fold(self, order: CommandMessage, record: Record) -> Outcome:
-        """Process an order from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process an order from the log; see `facade.kernel.runtime.flow.Flow.fold`."""
         if wrong := wrong_key(record.key, order.device, "$.device"):
             return wrong
         if not is_order_id(order.id, order.parent, order.device, order.command):
@@ -142,7 +142,7 @@ class OrderAdmission:
         return ack.id in self._closed
 
     def perform(self) -> None:
-        """Admit or refuse what waits; see `facade.runtime.event_loop.PeriodicTask`."""
+        """Admit or refuse what waits; see `facade.kernel.runtime.event_loop.PeriodicTask`."""
         if not self._waiting or why_refused(self.clock) or self.why_not_now():
             return
         now = self.clock.monotonic()

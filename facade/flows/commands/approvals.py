@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from facade.bus.port import Headers
-from facade.clock import as_duration
-from facade.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.messages import AckMessage, CommandMessage, command_record, given_by, unapproved_record
 from facade.flows.commands.outcomes import CLOSED, HELD, NEW, SENT, WAITING, Tracked
 from facade.flows.commands.refused import FAILED, NOT_ALLOWED
 from facade.flows.commands.rules import MOST_PENDING
-from facade.icd.model import CommandDefinition
+from facade.kernel.bus.port import Headers
+from facade.kernel.clock import as_duration
+from facade.kernel.errors import CommandRefused, NotSent, OutcomeUnknown
+from facade.kernel.icd.model import CommandDefinition
 
 if TYPE_CHECKING:
     from facade.flows.commands.gateway import Gateway

@@ -20,10 +20,10 @@ from typing import Any
 
 from jsonschema_rs import Draft202012Validator, Registry, ValidationError, ValidationErrorKind
 
-from facade.errors import ArgumentError
-from facade.icd.explain import shown
-from facade.icd.load import load
-from facade.icd.model import Icd
+from facade.kernel.errors import ArgumentError
+from facade.kernel.icd.explain import shown
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
 
 LONGEST = 1_000_000
 """Longest text of an argument [characters]."""

@@ -2,11 +2,11 @@
 
 import json
 
-from facade.bus.port import Record
 from facade.flows.commands.messages import AckMessage, decode_command, decode_held, decode_refusal, given_by
-from facade.manifest import AuditEntry
-from facade.outcome import RecordRejected, Suppressed
-from facade.runtime.device_state import decode_state
+from facade.kernel.bus.port import Record
+from facade.kernel.manifest import AuditEntry
+from facade.kernel.outcome import RecordRejected, Suppressed
+from facade.sdp.device_state import decode_state
 
 
 def command_entry(record: Record) -> AuditEntry | None:

@@ -11,24 +11,24 @@ from rich.progress import track
 from rich.text import Text
 from rich.tree import Tree
 
-from facade.bus.dead_letters import TOPIC as DEAD
-from facade.bus.dead_letters import original
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.read_range import read_range
-from facade.bus.port import Record
-from facade.clock import MINUTE, SystemClock, Time, as_duration, as_seconds, as_time
-from facade.config import load_settings
-from facade.console import ERR, OUT, SINCE, AsJson, Since, moment, shortened, wide
-from facade.durations import parse_duration
-from facade.errors import BusError, ConfigError
 from facade.flows.commands.messages import ACKS, COMMANDS, HELD_COMMANDS, REFUSALS, given_by, issued
 from facade.flows.commands.past import OPEN, OUTCOMES, CommandFamily, One, Past, chosen, nested, row
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.icd.words import duration_in_words
-from facade.numbers import LARGEST
-from facade.printable import printable
+from facade.kernel.bus.dead_letters import TOPIC as DEAD
+from facade.kernel.bus.dead_letters import original
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import MINUTE, SystemClock, Time, as_duration, as_seconds, as_time
+from facade.kernel.config import load_settings
+from facade.kernel.console import ERR, OUT, SINCE, AsJson, Since, moment, shortened, wide
+from facade.kernel.durations import parse_duration
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.icd.words import duration_in_words
+from facade.kernel.numbers import LARGEST
+from facade.kernel.printable import printable
 
 _CLASS = "SdpSubarray"
 _AWAY = MINUTE

@@ -4,10 +4,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from threading import Event
 
-from facade.bus.offsets import Extent
-from facade.bus.port import Record
-from facade.clock import Clock, Time
-from facade.errors import BusError, ConfigError
 from facade.flows.commands.admission import OrderAdmission
 from facade.flows.commands.arguments import arguments_of
 from facade.flows.commands.flow import Components, flows
@@ -27,15 +23,19 @@ from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.shown import SUBARRAY, Shown
 from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
-from facade.instances import classes_of, number_of
-from facade.runtime.composition import Server
-from facade.runtime.device_state import SETTINGS, DeviceSettings
-from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
-from facade.runtime.heartbeats import SERVERS, SILENT, Heartbeats
-from facade.runtime.replay import why_refused
-from facade.runtime.steps import run_steps
+from facade.kernel.bus.offsets import Extent
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock, Time
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.instances import classes_of, number_of
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
+from facade.kernel.runtime.replay import why_refused
+from facade.kernel.runtime.steps import run_steps
+from facade.sdp.device_state import SETTINGS, DeviceSettings
+from facade.sdp.device_state import TOPIC as STATES
+from facade.sdp.heartbeats import SERVERS, SILENT, Heartbeats
 
 _STUCK, _SILENT, _SOURCE = "subarrayStuck", "controllerSilent", f"{ORIGIN}/subarray/"
 """Two conditions, and the begin of the sources of the first: alarms of other sources are not cleared."""
@@ -58,7 +58,7 @@ class CommandsEnd:
     Parameters
     ----------
     extents
-        Asks the brokers, and waits for the answer; see `facade.bus.offsets.TopicWatch.extents`.
+        Asks the brokers, and waits for the answer; see `facade.kernel.bus.offsets.TopicWatch.extents`.
     has_read_to
         Whether this server has read up to the end in an answer.
     """
@@ -103,7 +103,7 @@ class CommandsEnd:
 
 
 class CommandDeadlines:
-    """Ends overdue commands, in each cycle; see `facade.runtime.event_loop`.
+    """Ends overdue commands, in each cycle; see `facade.kernel.runtime.event_loop`.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class CommandDeadlines:
 
 
 class CaughtUp:
-    """Notes in each cycle whether some topics have no unread records; see `facade.runtime.event_loop`.
+    """Notes in each cycle whether some topics have no unread records; see `facade.kernel.runtime.event_loop`.
 
     Other threads cannot ask the reader, which may have taken records that the loop has not processed.
     """
@@ -280,7 +280,7 @@ def compose(server: Server) -> None:
 
 
 class CommandsHealth(HealthSource):
-    """Health issues about controllers; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about controllers; see `facade.kernel.runtime.health_issues.HealthSource`."""
 
     conditions: Mapping[str, str] = {_SILENT: ORIGIN, "twoControllers": ORIGIN}
 
@@ -310,7 +310,7 @@ class CommandsHealth(HealthSource):
                     yield HealthIssue(DEGRADED, text, response=f"Start the controller of {device}.")
 
     def judges(self, key: FaultKey) -> bool:
-        """Return whether heartbeats tell of a controller; see `facade.runtime.health_issues.HealthSource`.
+        """Return whether heartbeats tell of a controller; see `facade.kernel.runtime.health_issues.HealthSource`.
 
         The topic keeps them for an hour: a controller that has been silent for longer is not known after a restart.
         """

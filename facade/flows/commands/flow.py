@@ -3,12 +3,6 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
-from facade import tracing
-from facade.bus.port import Record
-from facade.bus.signatures import UNSIGNED, Signatures
-from facade.clock import NEVER, Clock, Duration, Time
-from facade.codec.decode import MessageType
-from facade.codec.plausible import wrong_key
 from facade.flows.commands.messages import (
     ACKS,
     COMMANDS,
@@ -26,9 +20,15 @@ from facade.flows.commands.messages import (
 )
 from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
-from facade.runtime.device_state import DeviceStates
-from facade.runtime.flow import Flow
+from facade.kernel import tracing
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.signatures import UNSIGNED, Signatures
+from facade.kernel.clock import NEVER, Clock, Duration, Time
+from facade.kernel.codec.decode import MessageType
+from facade.kernel.codec.plausible import wrong_key
+from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.kernel.runtime.flow import Flow
+from facade.sdp.device_state import DeviceStates
 
 if TYPE_CHECKING:
     from facade.flows.commands.admission import OrderAdmission
@@ -47,7 +47,7 @@ class _LogFlow(Flow, Generic[MessageType]):
         self.topic, self._decode, self._take, self._signatures = topic, decode, take, signatures
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process one record; see `facade.runtime.flow.Flow`."""
+        """Process one record; see `facade.kernel.runtime.flow.Flow`."""
         message = self._decode(record.value)
         if isinstance(message, Suppressed | RecordRejected):
             return message

@@ -15,9 +15,6 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import CommandSender, Headers, Record, Sending
-from facade.clock import Clock, as_duration, utc_seconds, utc_text
-from facade.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.flows.commands.approvals import Name, hold, require_name
 from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.lease import INTERVAL, Lease
@@ -27,11 +24,14 @@ from facade.flows.commands.refused import FAILED, NOT_ALLOWED, Refusals
 from facade.flows.commands.rules import MOST_PENDING, REPORTED, contradiction, why_not_allowed
 from facade.flows.commands.shown import Shown
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import CommandDefinition, DeviceClass
-from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.runtime.admin_mode import DISABLED
-from facade.runtime.device_state import DeviceStates
-from facade.runtime.replay import why_refused
+from facade.kernel.bus.port import CommandSender, Headers, Record, Sending
+from facade.kernel.clock import Clock, as_duration, utc_seconds, utc_text
+from facade.kernel.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
+from facade.kernel.icd.model import CommandDefinition, DeviceClass
+from facade.kernel.runtime.replay import why_refused
+from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.sdp.admin_mode import DISABLED
+from facade.sdp.device_state import DeviceStates
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ any server takes it. A server trusts its own lease only for the term after *send
 a suspended server refuses before another one can have taken over.
 """
 
-from facade.clock import NEVER, NOTHING, Time, as_duration, as_seconds
 from facade.flows.commands.messages import HeartbeatMessage
-from facade.recent import Bounded
+from facade.kernel.clock import NEVER, NOTHING, Time, as_duration, as_seconds
+from facade.kernel.recent import Bounded
 
 TERM = 2.5
 """How long a heartbeat is good for [s]."""

@@ -1,6 +1,6 @@
 """Commands of TM: durable before the caller has an id, with exactly one outcome."""
 
-from facade.manifest import Isolation, Manifest, Subcommand
+from facade.kernel.manifest import Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="commands",
@@ -34,7 +34,7 @@ MANIFEST = Manifest(
         Subcommand(("commands", "show"), "facade.flows.commands.cli:show", "Show one command and who acknowledged it."),
         Subcommand(
             ("simulate", "controller"),
-            "facade.controller.simulator.cli:controller",
+            "facade.sdk.controller.simulator.cli:controller",
             "Execute the commands, for want of a real SDP.",
         ),
     ),

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import msgspec
 
-from facade import messages
-from facade.bus.port import Headers, Record
-from facade.clock import NEVER, Duration, Time, as_seconds, as_time
-from facade.codec.decode import BatchDecoder
-from facade.messages import ReportedState as ReportedState
-from facade.runtime import heartbeats
-from facade.runtime.device_state import StateMessage
-from facade.runtime.heartbeats import HeartbeatMessage as HeartbeatMessage
+from facade.kernel.bus.port import Headers, Record
+from facade.kernel.clock import NEVER, Duration, Time, as_seconds, as_time
+from facade.kernel.codec.decode import BatchDecoder
+from facade.sdp import heartbeats, messages
+from facade.sdp.device_state import StateMessage
+from facade.sdp.heartbeats import HeartbeatMessage as HeartbeatMessage
+from facade.sdp.messages import ReportedState as ReportedState
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
 ORDERS, REFUSALS, HELD_COMMANDS = "orders", "command-refusals", "commands-held"

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from facade.clock import NEVER, SECOND, Time, as_seconds
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage
+from facade.kernel.clock import NEVER, SECOND, Time, as_seconds
 
 HELD, CLOSED, NEW, SENT = "HELD", "CLOSED", "NEW", "SENT"
 GIVEN_UP, WITHDRAWN, NOTED = "GIVEN_UP", "WITHDRAWN", "NOTED"

@@ -7,9 +7,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from facade import tracing
-from facade.bus.port import Record
-from facade.clock import NEVER, Time, as_seconds
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
@@ -21,8 +18,11 @@ from facade.flows.commands.messages import (
 )
 from facade.flows.commands.outcomes import FINAL, UNDELIVERED, Tracked, command_of
 from facade.flows.commands.tracker import Tracker
-from facade.numbers import LARGEST
-from facade.outcome import RecordRejected, Suppressed, Unused
+from facade.kernel import tracing
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Time, as_seconds
+from facade.kernel.numbers import LARGEST
+from facade.kernel.outcome import RecordRejected, Suppressed, Unused
 
 _Message = TypeVar("_Message")
 

@@ -8,14 +8,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from facade.bus.port import Record
-from facade.clock import Clock, Time, utc_seconds
-from facade.errors import CommandRefused
 from facade.flows.commands.messages import RefusalMessage, given_by, refusal_record
-from facade.outcome import USED, Outcome
-from facade.printable import printable
-from facade.reading import Reading
-from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock, Time, utc_seconds
+from facade.kernel.errors import CommandRefused
+from facade.kernel.outcome import USED, Outcome
+from facade.kernel.printable import printable
+from facade.kernel.reading import Reading
+from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Refusals:
         self._queue.append(refusal)
 
     def fold(self, refusal: RefusalMessage, record: Record) -> Outcome:
-        """Process a refusal from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process a refusal from the log; see `facade.kernel.runtime.flow.Flow.fold`."""
         before = self._newest.get(refusal.device)
         if before is None or before.time < refusal.time:
             self._newest[refusal.device] = refusal
@@ -78,7 +78,7 @@ class Refusals:
         return Reading(printable(f"{utc_seconds(newest.time)} {_text(newest)}"), newest.time)
 
     def perform(self) -> None:
-        """Write the records of noted refusals; see `facade.runtime.event_loop.PeriodicTask`."""
+        """Write the records of noted refusals; see `facade.kernel.runtime.event_loop.PeriodicTask`."""
         while self._queue:
             self._send(refusal_record(self._queue.popleft()))
 
@@ -88,7 +88,10 @@ class Refusals:
 
 
 class RefusalView(DeviceView):
-    """Shows the newest refusal of one device, also before any record was read; see `facade.runtime.flow.View`."""
+    """Shows the newest refusal of one device, also before any record was read.
+
+    See `facade.kernel.runtime.flow.View`.
+    """
 
     def __init__(self, device: str, refusals: Refusals, known: Callable[[], bool]) -> None:
         super().__init__(device, Gate(AFTER_CHANGES))

@@ -5,9 +5,9 @@ from typing import Any
 
 from facade.flows.commands.messages import issued
 from facade.flows.commands.outcomes import NEW, Tracked
-from facade.icd.model import CommandDefinition
-from facade.reading import Value
-from facade.runtime.device_state import OBS_STATE, STATE, Reported
+from facade.kernel.icd.model import CommandDefinition
+from facade.kernel.reading import Value
+from facade.sdp.device_state import OBS_STATE, STATE, Reported
 
 FAULT = "FAULT"
 STABLE = {"EMPTY": "EMPTY", "IDLE": "IDLE", "READY": "READY", "SCANNING": "READY", "ABORTED": "ABORTED"}

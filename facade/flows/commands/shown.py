@@ -7,10 +7,10 @@ from typing import NamedTuple
 from facade.flows.commands.outcomes import Tracked
 from facade.flows.commands.rules import shown, unsettled
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import DeviceClass
-from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.runtime.admin_mode import DISABLED
-from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
+from facade.kernel.icd.model import DeviceClass
+from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.sdp.admin_mode import DISABLED
+from facade.sdp.device_state import OBS_STATE, STATE, DeviceStates
 
 SUBARRAY = "SdpSubarray"
 

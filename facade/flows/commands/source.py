@@ -4,14 +4,14 @@ import json
 import re
 from typing import Any
 
-from facade.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
-from facade.bus.port import Writer
-from facade.clock import NEVER, Clock, SystemClock
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.instances import pattern_of
-from facade.outcome import RecordRejected
-from facade.runtime.device_state import DeviceStates, StateMessage, decode_state, state_record
+from facade.kernel.bus.kafka.opening import CONFIRMED_WITHIN, OwnBus
+from facade.kernel.bus.port import Writer
+from facade.kernel.clock import NEVER, Clock, SystemClock
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.instances import pattern_of
+from facade.kernel.outcome import RecordRejected
+from facade.sdp.device_state import DeviceStates, StateMessage, decode_state, state_record
 
 
 class StateSource(OwnBus):

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from facade.bus.port import Record
-from facade.clock import NEVER, Duration, Time, as_duration
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import (
     BY_FACADE,
@@ -34,7 +32,9 @@ from facade.flows.commands.outcomes import (
     command_of,
     kept,
 )
-from facade.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Duration, Time, as_duration
+from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 
 _ORPHAN = 10.0
 """Longest wait of an acknowledgement for its command, which may be read after it [s]."""
@@ -125,7 +125,7 @@ class Tracker:
             return True
 
     def fold_command(self, command: CommandMessage, record: Record) -> Outcome:
-        """Process a command from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process a command from the log; see `facade.kernel.runtime.flow.Flow.fold`."""
         with self._lock:
             if (why := self._refused(command)) is not None:
                 return why
@@ -141,7 +141,7 @@ class Tracker:
             return USED
 
     def fold_held(self, command: CommandMessage, record: Record) -> Outcome:
-        """Process a command that waits for a second person; see `facade.runtime.flow.Flow.fold`."""
+        """Process a command that waits for a second person; see `facade.kernel.runtime.flow.Flow.fold`."""
         with self._lock:
             if (why := self._refused(command)) is not None:
                 return why
@@ -177,7 +177,7 @@ class Tracker:
             return USED
 
     def fold_ack(self, ack: AckMessage, monotonic: float) -> Outcome:
-        """Process an acknowledgement from the log; see `facade.runtime.flow.Flow.fold`."""
+        """Process an acknowledgement from the log; see `facade.kernel.runtime.flow.Flow.fold`."""
         with self._lock:
             if (why := self.objection(ack)) is not None:
                 return why

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from facade.bus.port import BusHealth
-from facade.clock import SECOND, Clock, Time, utc_seconds, utc_text
 from facade.flows.commands.flow import Components
 from facade.flows.commands.lease import Lease
 from facade.flows.commands.outcomes import (
@@ -22,14 +20,16 @@ from facade.flows.commands.outcomes import (
 from facade.flows.commands.rules import FAULT, STABLE, commanded, is_transitional
 from facade.flows.commands.shown import Shown
 from facade.flows.commands.tracker import Tracker
-from facade.icd.model import DeviceClass
-from facade.printable import printable
-from facade.reading import Reading, Value
-from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.runtime.device_state import OBS_STATE, STATE, DeviceStates
-from facade.runtime.flow import AFTER_CHANGES, DeviceView, Gate
-from facade.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
-from facade.runtime.heartbeats import SILENT
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import SECOND, Clock, Time, utc_seconds, utc_text
+from facade.kernel.icd.model import DeviceClass
+from facade.kernel.printable import printable
+from facade.kernel.reading import Reading, Value
+from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
+from facade.kernel.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
+from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.sdp.device_state import OBS_STATE, STATE, DeviceStates
+from facade.sdp.heartbeats import SILENT
 
 VERSIONS = (1, 2)
 """Lowest and highest version of the protocol that devices speak."""

@@ -2,8 +2,8 @@
 
 from facade.flows.logs.messages import TOPICS
 from facade.flows.logs.worker import log_worker
-from facade.runtime.worker import TransactionalWorker
-from facade.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker import TransactionalWorker
+from facade.kernel.runtime.worker_process import Site, Slot, run_worker
 
 
 def aggregate(slot: Slot = "0") -> None:

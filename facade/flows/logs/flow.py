@@ -10,22 +10,22 @@ from typing import Any, Final
 
 import msgspec
 
-from facade.bus.offsets import CountedOffsets, Gap, Overlap
-from facade.bus.port import Record
-from facade.clock import NEVER, Time, as_seconds, as_time, utc_seconds
 from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
 from facade.flows.logs.sums import OTHER
-from facade.numbers import Seconds
-from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected
-from facade.printable import excerpt, listed
-from facade.reading import Reading, Value, judge
-from facade.runtime.accounts import OVERLAP
-from facade.runtime.composition import Server
-from facade.runtime.flow import Fault, FaultKey, Flow, Missing
-from facade.runtime.log_export import NAMESPACE
-from facade.runtime.view import NewestView
+from facade.kernel.bus.offsets import CountedOffsets, Gap, Overlap
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Time, as_seconds, as_time, utc_seconds
+from facade.kernel.numbers import Seconds
+from facade.kernel.outcome import INCONSISTENT, USED, Outcome, RecordRejected
+from facade.kernel.printable import excerpt, listed
+from facade.kernel.reading import Reading, Value, judge
+from facade.kernel.runtime.accounts import OVERLAP
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import Fault, FaultKey, Flow, Missing
+from facade.kernel.runtime.log_export import NAMESPACE
+from facade.kernel.runtime.view import NewestView
 
 MOST_SHIPPERS: Final = 2000
 """Most shippers; a new one displaces the shipper that has been silent longest, if that was long enough."""
@@ -365,7 +365,7 @@ CLASS = "SdpLogs"
 
 
 class LogFlow(Flow):
-    """A flow: all summaries, added up; see `facade.runtime.flow.Flow`."""
+    """A flow: all summaries, added up; see `facade.kernel.runtime.flow.Flow`."""
 
     topic = SUMMARY
     durable = True
@@ -374,7 +374,7 @@ class LogFlow(Flow):
         self.ledger = LogLedger()
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Add a summary; see `facade.runtime.flow.Flow`."""
+        """Add a summary; see `facade.kernel.runtime.flow.Flow`."""
         summary = decode_summary(record.value)
         if not isinstance(summary, LogSummary):
             return summary
@@ -393,7 +393,7 @@ class LogFlow(Flow):
         return USED
 
     def lost_before(self) -> list[Missing]:
-        """Return the records whose summaries are missing; see `facade.runtime.flow.Flow`."""
+        """Return the records whose summaries are missing; see `facade.kernel.runtime.flow.Flow`."""
         found, self.ledger.missing = self.ledger.missing, []
         return found
 

@@ -20,9 +20,6 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.clock import NEVER, Time
-from facade.config import Settings
 from facade.flows.logs.lines import ska_line, syslog_message
 from facade.flows.logs.names import METRICBEAT, of_collectd, of_otlp
 from facade.flows.logs.records import (
@@ -40,11 +37,14 @@ from facade.flows.logs.records import (
     time_of,
     without_nulls,
 )
-from facade.icd.model import Icd
-from facade.numbers import LARGEST
-from facade.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
-from facade.runtime.accounts import MOST_ROWS
-from facade.runtime.log_export import SEQUENCE
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Time
+from facade.kernel.config import Settings
+from facade.kernel.icd.model import Icd
+from facade.kernel.numbers import LARGEST
+from facade.kernel.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
+from facade.kernel.runtime.accounts import MOST_ROWS
+from facade.kernel.runtime.log_export import SEQUENCE
 
 _LOCATION = {"host.name", "rack", "eb_id", "service.name", "service.namespace"}
 
@@ -545,7 +545,7 @@ def decode(topic: str, value: bytes | None) -> "tuple[Format | None, list[LogRow
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the trial of one record of each topic; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of one record of each topic; see `facade.kernel.manifest.Manifest.trials`."""
     return dict.fromkeys(FORMATS, _trial)
 
 

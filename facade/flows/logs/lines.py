@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from facade.clock import NEVER, Time
 from facade.flows.logs.records import OF_SYSLOG, LogRecord, LogSource, severity_of, source_of, time_of
+from facade.kernel.clock import NEVER, Time
 
 try:
     import pyarrow as pa

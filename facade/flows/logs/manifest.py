@@ -1,6 +1,6 @@
 """Logs and metrics: the nodes' own reports, summed up for operators."""
 
-from facade.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
+from facade.kernel.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="logs",
@@ -10,7 +10,7 @@ MANIFEST = Manifest(
         "metrics": Isolation.READ_COMMITTED,
         "logs.summary": Isolation.READ_COMMITTED,
     },
-    device_classes={"SdpLogs": "devices.base:FacadeDevice"},
+    device_classes={"SdpLogs": "devices.kernel.base:FacadeDevice"},
     compose="facade.flows.logs.flow:compose",
     workers=(WorkerEntry("logs-aggregate", ("logs", "metrics"), ("logs", "aggregate"), "logsGone"),),
     subcommands=(

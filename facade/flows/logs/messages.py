@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from facade.codec.decode import BatchDecoder
-from facade.messages import LogCount as LogCount
-from facade.messages import LogError as LogError
-from facade.messages import LogSummary as LogSummary
-from facade.messages import NodeMetric as NodeMetric
-from facade.messages import ShipperSequence as ShipperSequence
+from facade.kernel.codec.decode import BatchDecoder
+from facade.sdp.messages import LogCount as LogCount
+from facade.sdp.messages import LogError as LogError
+from facade.sdp.messages import LogSummary as LogSummary
+from facade.sdp.messages import NodeMetric as NodeMetric
+from facade.sdp.messages import ShipperSequence as ShipperSequence
 
 LOGS, METRICS, SUMMARY = "logs", "metrics", "logs.summary"
 TOPICS: Final = (LOGS, METRICS)

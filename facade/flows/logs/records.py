@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
-from facade.clock import NEVER, Time, as_seconds, as_time
-from facade.numbers import LARGEST
-from facade.outcome import RecordRejected
-from facade.printable import excerpt, printable
+from facade.kernel.clock import NEVER, Time, as_seconds, as_time
+from facade.kernel.numbers import LARGEST
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.printable import excerpt, printable
 
 LOG_SEVERITIES: Final = ("UNSPECIFIED", "TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 """The ranges of OpenTelemetry's severity numbers, in order; each has four numbers, the first has 0 alone."""

@@ -7,12 +7,12 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from facade.bus.port import OffsetRange
-from facade.clock import MINUTE, NEVER, Time
 from facade.flows.logs.lines import Columns, Indices
 from facade.flows.logs.messages import LogCount, LogError, LogSummary, NodeMetric, ShipperSequence
 from facade.flows.logs.records import ERROR, LogRecord, LogSource, MetricRecord, body_of, source_of
-from facade.numbers import LARGEST
+from facade.kernel.bus.port import OffsetRange
+from facade.kernel.clock import MINUTE, NEVER, Time
+from facade.kernel.numbers import LARGEST
 
 OTHER: Final = "(other)"
 """Component for the counts beyond a limit."""

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from facade.bus.dead_letters import ROW
-from facade.bus.port import PartitionBatch, Record, TransactionalLog
-from facade.clock import Clock, Time
 from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.messages import LOGS, METRICS, SUMMARY, TOPICS
 from facade.flows.logs.records import LogRecord, MetricRecord, located
 from facade.flows.logs.sums import LogSums, MetricSums
-from facade.icd.model import Icd
-from facade.outcome import Suppressed
-from facade.runtime.accounts import RunningAccount
-from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
+from facade.kernel.bus.dead_letters import ROW
+from facade.kernel.bus.port import PartitionBatch, Record, TransactionalLog
+from facade.kernel.clock import Clock, Time
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import Suppressed
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.kernel.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""

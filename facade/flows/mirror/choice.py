@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 
-from facade.bus.port import Record
-from facade.codec.plausible import wrong_key
 from facade.flows.mirror.device import pause_after
 from facade.flows.mirror.messages import ENDED, RULES, MirrorRule, decode_rule, device_of, is_name
 from facade.flows.mirror.source import DeviceSearch, DeviceSource, SearchResult
-from facade.outcome import USED, Outcome, Unused
-from facade.runtime.device_state import StateMessage
-from facade.runtime.projection import Projection
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.plausible import wrong_key
+from facade.kernel.outcome import USED, Outcome, Unused
+from facade.kernel.runtime.projection import Projection
+from facade.sdp.device_state import StateMessage
 
 RECEPTOR = "{receptor}"
 """Placeholder in a pattern for each receptor with held resources."""

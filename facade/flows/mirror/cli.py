@@ -7,15 +7,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import Record
-from facade.clock import SystemClock
-from facade.config import load_settings
-from facade.console import ERR, OUT, table, wide
-from facade.errors import ConfigError
 from facade.flows.mirror.choice import PERIOD
 from facade.flows.mirror.messages import RULES, MirrorRule, decode_rule, is_name, rule_record
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import load_settings
+from facade.kernel.console import ERR, OUT, table, wide
+from facade.kernel.errors import ConfigError
 
 _WIDE = 500
 _CONFIRMED_WITHIN = 30.0

@@ -4,23 +4,23 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from facade.clock import SECOND, Time
 from facade.flows.mirror.choice import Choice
 from facade.flows.mirror.device import MirroredAttribute
 from facade.flows.mirror.messages import CONNECTED, MirrorWriter, device_of
 from facade.flows.mirror.mirror import Mirror
 from facade.flows.mirror.source import DeviceSource
 from facade.flows.mirror.streaming import forms_of
-from facade.icd.model import Icd
-from facade.instances import pattern_of
-from facade.manifest import load
-from facade.printable import excerpt, listed, printable
-from facade.reading import Value
-from facade.recent import MeanRate
-from facade.runtime.composition import Server
-from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.view import NewestView
+from facade.kernel.clock import SECOND, Time
+from facade.kernel.icd.model import Icd
+from facade.kernel.instances import pattern_of
+from facade.kernel.manifest import load
+from facade.kernel.printable import excerpt, listed, printable
+from facade.kernel.reading import Value
+from facade.kernel.recent import MeanRate
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.view import NewestView
+from facade.sdp.device_state import TOPIC as STATES
 
 _RATE_OVER = 10 * SECOND
 _MOST_NAMES = 8

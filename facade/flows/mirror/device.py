@@ -4,10 +4,10 @@ from typing import Literal, cast
 
 import msgspec
 
-from facade.clock import NEVER, Time
 from facade.flows.mirror.messages import CONNECTED, DISCONNECTED, ENDED, MirrorWriter, TelescopeAttribute, writer_of
 from facade.flows.mirror.source import AttributeValue, DeviceJob
-from facade.messages import TelescopeAttributeConnection, TelescopeAttributeQuality
+from facade.kernel.clock import NEVER, Time
+from facade.sdp.messages import TelescopeAttributeConnection, TelescopeAttributeQuality
 
 By = Literal["EVENT", "POLL"]
 _LONGEST_LABEL, _LONGEST_ERROR = 200, 500

@@ -1,12 +1,12 @@
 """The telescope model: Tango attributes of the telescope, mirrored to the bus."""
 
-from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
+from facade.kernel.manifest import FlowPage, Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="mirror",
     summary="Tango attributes of the telescope on the bus: where the antennas point, and what else SDP has to know.",
     topics=dict.fromkeys(("telescope.model", "telescope.mirror", "telescope.streaming"), Isolation.READ_COMMITTED),
-    device_classes={"SdpMirror": "devices.base:FacadeDevice"},
+    device_classes={"SdpMirror": "devices.kernel.base:FacadeDevice"},
     compose="facade.flows.mirror.composition:compose",
     subcommands=(
         Subcommand(("mirror",), "", "Choose which Tango attributes of the telescope are mirrored to the bus."),

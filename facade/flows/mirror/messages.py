@@ -6,11 +6,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.clock import NEVER, SECOND, Time
-from facade.codec.decode import BatchDecoder
-from facade.messages import MirrorRule as MirrorRule
-from facade.messages import TelescopeAttribute as TelescopeAttribute
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, SECOND, Time
+from facade.kernel.codec.decode import BatchDecoder
+from facade.sdp.messages import MirrorRule as MirrorRule
+from facade.sdp.messages import TelescopeAttribute as TelescopeAttribute
 
 MODEL, RULES = "telescope.model", "telescope.mirror"
 decode_attribute = BatchDecoder(TelescopeAttribute).decode_one

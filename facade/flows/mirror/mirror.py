@@ -20,9 +20,6 @@ from heapq import heappop, heappush
 
 from msgspec.structs import replace
 
-from facade.bus.bounded_writer import BoundedWriter
-from facade.bus.port import QueueingWriter, Reader, Record
-from facade.clock import Clock, as_seconds
 from facade.flows.mirror.choice import Choice, Searches
 from facade.flows.mirror.device import ALIVE, By, MirroredAttribute, MirroredDevice, pause_after
 from facade.flows.mirror.messages import (
@@ -38,8 +35,11 @@ from facade.flows.mirror.messages import (
 )
 from facade.flows.mirror.source import AttributeValue, DeviceLost, DeviceSource, EventsMissed, JobResult, SearchResult
 from facade.flows.mirror.streaming import Forms, no_forms
-from facade.runtime.readers import Bus
-from facade.runtime.steps import run_steps
+from facade.kernel.bus.bounded_writer import BoundedWriter
+from facade.kernel.bus.port import QueueingWriter, Reader, Record
+from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.runtime.readers import Bus
+from facade.kernel.runtime.steps import run_steps
 
 PROMPT = 16
 """Most jobs begun at once, for devices that answered last time."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from facade.clock import NEVER, Time
+from facade.kernel.clock import NEVER, Time
 
 
 class AttributeValue(NamedTuple):

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from facade.bus.port import Record
-from facade.config import Settings
-from facade.errors import ConfigError
 from facade.flows.mirror.messages import CONNECTED, TelescopeAttribute
+from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
 
 STREAMING = "telescope.streaming"
 F144, AL00 = FORMS = ("f144", "al00")

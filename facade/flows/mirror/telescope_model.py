@@ -10,10 +10,6 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from facade.bus.kafka.opening import open_bus
-from facade.bus.port import Reader, Record
-from facade.clock import Clock, SystemClock, Time, as_duration, as_seconds, as_time, wait_until
-from facade.config import Settings
 from facade.flows.mirror.messages import (
     CONNECTED,
     MODEL,
@@ -24,7 +20,11 @@ from facade.flows.mirror.messages import (
     is_next,
     writer_of,
 )
-from facade.runtime.steps import StepThread
+from facade.kernel.bus.kafka.opening import open_bus
+from facade.kernel.bus.port import Reader, Record
+from facade.kernel.clock import Clock, SystemClock, Time, as_duration, as_seconds, as_time, wait_until
+from facade.kernel.config import Settings
+from facade.kernel.runtime.steps import StepThread
 
 _TAKE, _WAIT = 1000, 0.1
 _FLOATS = ("DevDouble", "DevFloat")

@@ -1,6 +1,6 @@
 """The overview: SDP as a whole and the bus itself, from the accounts of all streams and the health of all flows."""
 
-from facade.manifest import Isolation, Manifest
+from facade.kernel.manifest import Isolation, Manifest
 
 MANIFEST = Manifest(
     name="overview",
@@ -14,7 +14,7 @@ MANIFEST = Manifest(
         "page-acts": Isolation.READ_COMMITTED,
     },
     set_aside_by={"heartbeats": "subarray"},
-    device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.base:FacadeDevice"},
+    device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.kernel.base:FacadeDevice"},
     compose="facade.flows.overview.views:compose",
     audit={"page-acts": "facade.flows.overview.page_acts:page_entry"},
 )

@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder
-from facade.manifest import AuditEntry
-from facade.messages import PageAct
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.manifest import AuditEntry
+from facade.sdp.messages import PageAct
 
 TOPIC: Final = "page-acts"
 _KINDS: Final = {"admin-mode": "mode", "redrive": "redrive", "sign-in": "sign-in", "sign-out": "sign-in"}

@@ -8,14 +8,14 @@ controller is not shown, as brokers do not report it to clients: they name any l
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from facade.bus.bus_checks import used_by
-from facade.bus.offsets import TopicShape
-from facade.clock import NEVER, Time, as_duration
-from facade.icd.model import DeviceClass
-from facade.reading import Reading, judge
-from facade.runtime.composition import Server
-from facade.runtime.flow import DeviceReading, FaultKey
-from facade.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
+from facade.kernel.bus.bus_checks import used_by
+from facade.kernel.bus.offsets import TopicShape
+from facade.kernel.clock import NEVER, Time, as_duration
+from facade.kernel.icd.model import DeviceClass
+from facade.kernel.reading import Reading, judge
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import DeviceReading, FaultKey
+from facade.kernel.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 
 _OFFLINE, _TOO_FEW, _AWAY, _BEHIND = "partitionsOffline", "replicasTooFew", "brokerMissing", "replicasOutOfSync"
 _FIGURES = ("brokersMissing", "offlinePartitions", "underReplicatedPartitions")
@@ -41,7 +41,7 @@ class Replicas(HealthSource):
             yield from self._issues
 
     def judges(self, key: FaultKey) -> bool:
-        """Return whether the brokers have answered lately; see `facade.runtime.health_issues.HealthSource`."""
+        """Return whether the brokers have answered lately; see `facade.kernel.runtime.health_issues.HealthSource`."""
         return self._is_current
 
     def readings(self, now: Time) -> Iterator[DeviceReading]:

@@ -6,31 +6,40 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
-from facade import judgement
-from facade.bus.port import BusHealth
-from facade.clock import MINUTE, NEVER, SECOND, Duration, Time, as_duration, utc_seconds
-from facade.errors import ConfigError
-from facade.findings import ATTENTION, Finding
 from facade.flows.overview.replicas import Replicas
-from facade.icd.model import AccountSource, Attribute, DeviceClass, Icd, instance_role
-from facade.icd.topic_model import Figure, Limits, slot_name
-from facade.instances import devices_of
-from facade.judgement import Judgement
-from facade.manifest import WorkerEntry, manifests
-from facade.printable import excerpt, listed, printable
-from facade.reading import Quality, Reading, Value, judge
-from facade.runtime.accounts import Deviation
-from facade.runtime.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.runtime.admin_mode import DISABLED
-from facade.runtime.composition import Server
-from facade.runtime.device_state import SETTINGS, STATE, DeviceStates
-from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.flow import DeviceView, Fault, FaultKey
-from facade.runtime.health_issues import DEGRADED, FAILED, OK, ORIGIN, UNKNOWN, HealthIssue, HealthSource, HealthState
-from facade.runtime.heartbeats import TOPIC, host_of
-from facade.runtime.scans import scans
-from facade.runtime.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
-from facade.severities import CRITICAL, SEVERITIES, WARNING, Severity
+from facade.kernel import judgement
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import MINUTE, NEVER, SECOND, Duration, Time, as_duration, utc_seconds
+from facade.kernel.errors import ConfigError
+from facade.kernel.findings import ATTENTION, Finding
+from facade.kernel.icd.model import AccountSource, Attribute, DeviceClass, Icd, instance_role
+from facade.kernel.icd.topic_model import Figure, Limits, slot_name
+from facade.kernel.instances import devices_of
+from facade.kernel.judgement import Judgement
+from facade.kernel.manifest import WorkerEntry, manifests
+from facade.kernel.printable import excerpt, listed, printable
+from facade.kernel.reading import Quality, Reading, Value, judge
+from facade.kernel.runtime.accounts import Deviation
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import DeviceView, Fault, FaultKey
+from facade.kernel.runtime.health_issues import (
+    DEGRADED,
+    FAILED,
+    OK,
+    ORIGIN,
+    UNKNOWN,
+    HealthIssue,
+    HealthSource,
+    HealthState,
+)
+from facade.kernel.severities import CRITICAL, SEVERITIES, WARNING, Severity
+from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.sdp.admin_mode import DISABLED
+from facade.sdp.device_state import SETTINGS, STATE, DeviceStates
+from facade.sdp.device_state import TOPIC as STATES
+from facade.sdp.heartbeats import TOPIC, host_of
+from facade.sdp.scans import scans
+from facade.sdp.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
 
 _log = logging.getLogger(__name__)
 
@@ -337,7 +346,7 @@ def _in_short(issues: Sequence[HealthIssue]) -> Iterator[str]:
 
 
 class Presence(HealthSource):
-    """Device servers of the deployment, and workers; see `facade.runtime.health_issues.HealthSource`.
+    """Device servers of the deployment, and workers; see `facade.kernel.runtime.health_issues.HealthSource`.
 
     Expected are each device-server instance of the deployment, at least one worker of each kind, and every worker with
     a heartbeat within the retention of the topic, unless its last one was final.
@@ -384,7 +393,7 @@ class Presence(HealthSource):
                         )
 
     def judges(self, key: FaultKey) -> bool:
-        """Return whether heartbeats tell of a component; see `facade.runtime.health_issues.HealthSource`."""
+        """Return whether heartbeats tell of a component; see `facade.kernel.runtime.health_issues.HealthSource`."""
         return self._can_tell() and key not in self._early
 
     def values(self, device_class: str) -> Mapping[str, Value]:

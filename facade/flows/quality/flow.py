@@ -16,26 +16,26 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from facade.bus.port import BusHealth, Record
-from facade.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_seconds, as_time
-from facade.codec.arrays import Array
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, key_of, read_header
-from facade.icd.model import Attribute, Icd
-from facade.icd.topic_model import Limits
-from facade.icd.units import unit_of
-from facade.instances import device_number, devices_of, number_of
-from facade.messages import DeviceComplaint, Metric
-from facade.numbers import Seconds
-from facade.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
-from facade.printable import listed
-from facade.reading import Quality, Reading, Value, judge
-from facade.recent import Bounded, MeanRate
-from facade.runtime.composition import Server
-from facade.runtime.device_state import OBS_STATE
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.projection import OTHER_SUBARRAY, Projection
-from facade.runtime.view import NewestView
-from facade.severities import ALARM, WARNING
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_seconds, as_time
+from facade.kernel.codec.arrays import Array
+from facade.kernel.icd.model import Attribute, Icd
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.icd.units import unit_of
+from facade.kernel.instances import device_number, devices_of, number_of
+from facade.kernel.numbers import Seconds
+from facade.kernel.outcome import LATE, TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.kernel.printable import listed
+from facade.kernel.reading import Quality, Reading, Value, judge
+from facade.kernel.recent import Bounded, MeanRate
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.projection import OTHER_SUBARRAY, Projection
+from facade.kernel.runtime.view import NewestView
+from facade.kernel.severities import ALARM, WARNING
+from facade.sdp.device_state import OBS_STATE
+from facade.sdp.messages import DeviceComplaint, Metric
 
 CLASS = "SdpQuality"
 _OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})
@@ -85,7 +85,7 @@ class Measured:
 
 
 class QualityFlow(Projection[NewestMetric]):
-    """A flow: the newest value of each metric; see `facade.runtime.flow.Flow`.
+    """A flow: the newest value of each metric; see `facade.kernel.runtime.flow.Flow`.
 
     The topic is compacted and has a key for each metric, so a read from its beginning gives all metrics at any start. A
     record that cannot be used takes the place of a good one there; then the snapshot has the good value.
@@ -100,7 +100,7 @@ class QualityFlow(Projection[NewestMetric]):
         """Keys whose newest record is not the shown one."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Process a metric; see `facade.runtime.flow.Flow`."""
+        """Process a metric; see `facade.kernel.runtime.flow.Flow`."""
         outcome = super().fold(record, count=count)
         if outcome in (USED, TOMBSTONE):
             self._replaced.discard(record.key or b"")

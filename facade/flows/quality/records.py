@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, cast
 import msgspec
 import numpy as np
 
-from facade.bus.port import Record
-from facade.clock import Time
-from facade.codec.arrays import (
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Time
+from facade.kernel.codec.arrays import (
     Array,
     ArrayError,
     pa,
@@ -26,12 +26,12 @@ from facade.codec.arrays import (
     view_npy,
     whole_column,
 )
-from facade.codec.decode import BatchDecoder
-from facade.codec.plausible import wrong_key, wrong_unit
-from facade.errors import ConfigError
-from facade.messages import Metric, MetricDtype, MetricEncoding
-from facade.outcome import RecordRejected
-from facade.printable import excerpt
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.plausible import wrong_key, wrong_unit
+from facade.kernel.errors import ConfigError
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.printable import excerpt
+from facade.sdp.messages import Metric, MetricDtype, MetricEncoding
 
 QUALITY = "quality"
 METRIC = "metric"

@@ -14,17 +14,17 @@ from typing import Annotated, get_args
 import numpy as np
 import typer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import Record
-from facade.clock import SystemClock, Time
-from facade.codec.arrays import Array
-from facade.config import MOST_SUBARRAYS, load_settings
-from facade.console import ERR
-from facade.errors import ConfigError
 from facade.flows.quality.records import QUALITY, encode_metric
-from facade.messages import MetricEncoding
-from facade.runtime.stopping import stopping
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SystemClock, Time
+from facade.kernel.codec.arrays import Array
+from facade.kernel.config import MOST_SUBARRAYS, load_settings
+from facade.kernel.console import ERR
+from facade.kernel.errors import ConfigError
+from facade.kernel.runtime.stopping import stopping
+from facade.sdp.messages import MetricEncoding
 from facade.simulate.array import BAND, antenna_names, bandpass, has_interference
 
 MOST_ANTENNAS = 512

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock, Time
-from facade.config import MOST_SUBARRAYS, load_settings
-from facade.console import ERR, OUT, AsJson, moment, table, wide
 from facade.flows.reservations.ledger import RESERVATIONS, ReservationLedger, as_dict, owner_of
-from facade.messages import Reservation
-from facade.outcome import RecordRejected
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.clock import SystemClock, Time
+from facade.kernel.config import MOST_SUBARRAYS, load_settings
+from facade.kernel.console import ERR, OUT, AsJson, moment, table, wide
+from facade.kernel.outcome import RecordRejected
+from facade.sdp.messages import Reservation
 
 _WIDE = 500
 _EXPIRED = "expired"

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 
-from facade.clock import FOREVER, NEVER, Duration, Time, as_seconds, utc_text
 from facade.flows.reservations.ledger import (
     GRANTED,
     REFUSED,
@@ -16,15 +15,16 @@ from facade.flows.reservations.ledger import (
     as_dict,
     owner_of,
 )
-from facade.instances import devices_of, number_of
-from facade.messages import Reservation
-from facade.printable import excerpt, listed
-from facade.reading import Reading, Value
-from facade.runtime.composition import Server
-from facade.runtime.device_state import TOPIC as STATES
-from facade.runtime.device_state import StateMessage
-from facade.runtime.flow import VIEW_PERIOD, DeviceView, Gate
-from facade.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.kernel.clock import FOREVER, NEVER, Duration, Time, as_seconds, utc_text
+from facade.kernel.instances import devices_of, number_of
+from facade.kernel.printable import excerpt, listed
+from facade.kernel.reading import Reading, Value
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import VIEW_PERIOD, DeviceView, Gate
+from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
+from facade.sdp.device_state import TOPIC as STATES
+from facade.sdp.device_state import StateMessage
+from facade.sdp.messages import Reservation
 
 MOST_SHOWN = 64
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
@@ -40,7 +40,7 @@ def _until_expiry(ledger: ReservationLedger, now: Time) -> Duration:
 
 
 class ReservationsView(DeviceView):
-    """A view: the reservations of one subarray, after a change or an expiry; see `facade.runtime.flow.View`."""
+    """A view: the reservations of one subarray, after a change or an expiry; see `facade.kernel.runtime.flow.View`."""
 
     def __init__(self, device: str, subarray: int, ledger: ReservationLedger, known: Callable[[], bool]) -> None:
         super().__init__(device, Gate(gap=VIEW_PERIOD))
@@ -113,7 +113,7 @@ class ReportedResources:
         """Names by number and kind."""
 
     def take(self, message: StateMessage) -> None:
-        """Process a report about a device; see `facade.runtime.device_state.DeviceStates.listeners`."""
+        """Process a report about a device; see `facade.sdp.device_state.DeviceStates.listeners`."""
         number = self._numbers.get(message.device)
         if number is None or message.attribute != _RESOURCES:
             return
@@ -126,7 +126,10 @@ class ReportedResources:
 
 
 class ReservationsHealth(HealthSource):
-    """Health issues about conflicts and about expiries in use; see `facade.runtime.health_issues.HealthSource`."""
+    """Health issues about conflicts and about expiries in use.
+
+    See `facade.kernel.runtime.health_issues.HealthSource`.
+    """
 
     conditions: Mapping[str, str] = {_CONFLICT: f"{ORIGIN}/reservations", _EXPIRED: f"{ORIGIN}/subarray/"}
 

@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.clock import NEVER, Time, utc_text
-from facade.codec.decode import BatchDecoder
-from facade.codec.plausible import wrong_key, wrong_unit
-from facade.messages import Reservation
-from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Unused
-from facade.recent import Bounded
-from facade.runtime.projection import TOO_MANY, Projection
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Time, utc_text
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.plausible import wrong_key, wrong_unit
+from facade.kernel.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Unused
+from facade.kernel.recent import Bounded
+from facade.kernel.runtime.projection import TOO_MANY, Projection
+from facade.sdp.messages import Reservation
 
 RESERVATIONS = "reservations"
 REQUESTED: Final = "REQUESTED"
@@ -86,7 +86,7 @@ class Conflict(NamedTuple):
 
 
 class ReservationLedger(Projection[Reservation]):
-    """A flow: the newest state of each reservation, of all subarrays; see `facade.runtime.flow.Flow`.
+    """A flow: the newest state of each reservation, of all subarrays; see `facade.kernel.runtime.flow.Flow`.
 
     A conflict may concern a subarray of another device server, so each server keeps them all.
 

@@ -1,6 +1,6 @@
 """Reservations of controllers, by subarray and for SDP as a whole, and conflicts of owners."""
 
-from facade.manifest import FlowPage, Isolation, Manifest, Subcommand
+from facade.kernel.manifest import FlowPage, Isolation, Manifest, Subcommand
 
 MANIFEST = Manifest(
     name="reservations",

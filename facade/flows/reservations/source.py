@@ -5,9 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from facade.bus.kafka.opening import OwnBus
-from facade.bus.port import Record
-from facade.clock import Clock, SystemClock, as_duration
 from facade.flows.reservations.ledger import (
     GRANTED,
     REFUSED,
@@ -17,8 +14,11 @@ from facade.flows.reservations.ledger import (
     read_reservation,
     reservation_record,
 )
-from facade.messages import Reservation
-from facade.outcome import RecordRejected
+from facade.kernel.bus.kafka.opening import OwnBus
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock, SystemClock, as_duration
+from facade.kernel.outcome import RecordRejected
+from facade.sdp.messages import Reservation
 
 
 class ReservationSource(OwnBus):

@@ -9,13 +9,13 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from facade.bus.port import Record
-from facade.clock import NEVER, Clock, Time
 from facade.flows.tables.buffers import BufferPool, Content, SegmentBuffer
 from facade.flows.tables.messages import ASSEMBLING, fingerprint, identity, read_header
-from facade.messages import Table, TableSegment
-from facade.outcome import TOMBSTONE, RecordRejected, Suppressed
-from facade.recent import Bounded
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, Clock, Time
+from facade.kernel.outcome import TOMBSTONE, RecordRejected, Suppressed
+from facade.kernel.recent import Bounded
+from facade.sdp.messages import Table, TableSegment
 
 NO_SPACE, STORAGE = OUR_DISK = "no-space", "storage"
 """Reasons caused by the disk of this machine; the table may be sent again under its id."""

@@ -7,14 +7,6 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.opening import CONFIRMED_WITHIN
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.clock import SystemClock
-from facade.config import load_settings
-from facade.console import ERR, OUT, table, wide
-from facade.errors import ConfigError, writing
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.content import summarise
@@ -24,8 +16,16 @@ from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import SEGMENT_BYTES, TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import TableWorker
-from facade.messages import Table
-from facade.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.opening import CONFIRMED_WITHIN
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import load_settings
+from facade.kernel.console import ERR, OUT, table, wide
+from facade.kernel.errors import ConfigError, writing
+from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.sdp.messages import Table
 
 _WIDE = 500
 _BINARY = "application/octet-stream"

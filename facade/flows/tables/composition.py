@@ -6,21 +6,21 @@ from typing import Any
 
 import msgspec
 
-from facade.clock import MINUTE, Time, as_seconds, utc_text
-from facade.errors import IcdError
 from facade.flows.tables.contents import Contents
 from facade.flows.tables.flow import TablesFlow, describe, products_of
 from facade.flows.tables.messages import place
 from facade.flows.tables.places import parse_roots
 from facade.flows.tables.references import References
 from facade.flows.tables.summaries import PointingSummary, SolutionSummary
-from facade.icd.model import Icd
-from facade.messages import Table
-from facade.printable import listed
-from facade.reading import Image, Quality, Reading, Value, judge
-from facade.runtime.composition import Server
-from facade.runtime.flow import Fault, FaultKey
-from facade.runtime.view import NewestView
+from facade.kernel.clock import MINUTE, Time, as_seconds, utc_text
+from facade.kernel.errors import IcdError
+from facade.kernel.icd.model import Icd
+from facade.kernel.printable import listed
+from facade.kernel.reading import Image, Quality, Reading, Value, judge
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import Fault, FaultKey
+from facade.kernel.runtime.view import NewestView
+from facade.sdp.messages import Table
 
 TABLE_LOST = "tableLost"
 

@@ -21,13 +21,13 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from facade.clock import as_seconds
-from facade.codec.arrays import Array
-from facade.errors import ConfigError
 from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, encode
 from facade.flows.tables.summaries import SolutionSummary
-from facade.numbers import Natural
-from facade.printable import excerpt
+from facade.kernel.clock import as_seconds
+from facade.kernel.codec.arrays import Array
+from facade.kernel.errors import ConfigError
+from facade.kernel.numbers import Natural
+from facade.kernel.printable import excerpt
 
 __all__ = ["ARROW", "JSON", "NPY", "PointingOffset", "Solution", "decode", "encode", "encode_pointing", "summarise"]
 

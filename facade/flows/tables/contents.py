@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from facade.clock import Clock
-from facade.errors import BusError
 from facade.flows.tables.buffers import BufferPool, Content
 from facade.flows.tables.fetch import TableFetch
 from facade.flows.tables.flow import TablesFlow
 from facade.flows.tables.places import UNAVAILABLE
 from facade.flows.tables.references import References
-from facade.messages import Table
-from facade.outcome import RecordRejected
-from facade.runtime.readers import Bus
-from facade.runtime.steps import run_steps
+from facade.kernel.clock import Clock
+from facade.kernel.errors import BusError
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.runtime.readers import Bus
+from facade.kernel.runtime.steps import run_steps
+from facade.sdp.messages import Table
 
 _log = logging.getLogger(__name__)
 

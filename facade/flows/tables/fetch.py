@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from facade.bus.port import Reader, Record
-from facade.clock import Clock
-from facade.errors import BusError, ConfigError
 from facade.flows.tables.assembly import OUR_DISK, STORAGE, Assembly, AssemblyLimits, Ended, SegmentReader
 from facade.flows.tables.buffers import BufferPool, Content
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, TABLES, decode_table, identity
 from facade.flows.tables.references import ReferenceReader, References
-from facade.messages import Table, TableSegment
-from facade.outcome import RecordRejected
-from facade.runtime.readers import Bus
+from facade.kernel.bus.port import Reader, Record
+from facade.kernel.clock import Clock
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.runtime.readers import Bus
+from facade.sdp.messages import Table, TableSegment
 
 _BATCH = 16
 _WAIT = 0.2

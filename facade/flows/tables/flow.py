@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import Record
 from facade.flows.tables.messages import ASSEMBLING, COMPLETE, FAILED, TABLES, decode_table
 from facade.flows.tables.summaries import TableSummary, typed_summary
-from facade.messages import Table
-from facade.outcome import USED, Outcome, RecordRejected, Unused
-from facade.printable import excerpt
-from facade.runtime.projection import OLDER, Projection
+from facade.kernel.bus.port import Record
+from facade.kernel.outcome import USED, Outcome, RecordRejected, Unused
+from facade.kernel.printable import excerpt
+from facade.kernel.runtime.projection import OLDER, Projection
+from facade.sdp.messages import Table
 
 
 class Complete(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class Complete(msgspec.Struct, frozen=True):
 
 
 class TablesFlow(Projection[Table]):
-    """A flow: the newest complete table of each product; see `facade.runtime.flow.Flow`."""
+    """A flow: the newest complete table of each product; see `facade.kernel.runtime.flow.Flow`."""
 
     topic = TABLES
 

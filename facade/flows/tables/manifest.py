@@ -1,6 +1,6 @@
 """Calibration tables: large objects in segments or by reference, announced when they are complete."""
 
-from facade.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
+from facade.kernel.manifest import FlowPage, Isolation, Manifest, Subcommand, WorkerEntry
 
 MANIFEST = Manifest(
     name="tables",

@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.codec.decode import BatchDecoder
-from facade.codec.plausible import wrong_key
-from facade.config import Settings
-from facade.icd.model import Icd
-from facade.messages import Table, TableSegment, TableState
-from facade.outcome import USED, Outcome, RecordRejected
-from facade.runtime.accounts import ACCOUNTS, AccountEntry
+from facade.kernel.bus.port import Record
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.plausible import wrong_key
+from facade.kernel.config import Settings
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import USED, Outcome, RecordRejected
+from facade.kernel.runtime.accounts import ACCOUNTS, AccountEntry
+from facade.sdp.messages import Table, TableSegment, TableState
 
 CALIBRATION, TABLES = "calibration", "tables"
 
@@ -129,7 +129,7 @@ def tombstone(key: str) -> Record:
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the trial of a single segment; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of a single segment; see `facade.kernel.manifest.Manifest.trials`."""
 
     def read(record: Record) -> Outcome:
         header = read_header(record)

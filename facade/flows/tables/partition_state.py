@@ -15,10 +15,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from facade.bus.dead_letters import dead_letter
-from facade.bus.offsets import WorkerPosition, position_record
-from facade.bus.port import OffsetRange, Record
-from facade.clock import Time
 from facade.flows.tables.assembly import PartialTable, Repeated
 from facade.flows.tables.messages import (
     CALIBRATION,
@@ -33,9 +29,13 @@ from facade.flows.tables.messages import (
 )
 from facade.flows.tables.places import without_secrets
 from facade.flows.tables.recall import InFlight, Mark, Recalled, in_flight
-from facade.messages import Table, TableSegment
-from facade.outcome import RecordRejected, Suppressed
-from facade.runtime.accounts import RunningAccount
+from facade.kernel.bus.dead_letters import dead_letter
+from facade.kernel.bus.offsets import WorkerPosition, position_record
+from facade.kernel.bus.port import OffsetRange, Record
+from facade.kernel.clock import Time
+from facade.kernel.outcome import RecordRejected, Suppressed
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.sdp.messages import Table, TableSegment
 
 
 class PartitionState:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from facade.errors import ConfigError
 from facade.flows.tables.buffers import write_all
-from facade.outcome import RecordRejected
-from facade.printable import excerpt
+from facade.kernel.errors import ConfigError
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.printable import excerpt
 
 AT = "headers.segment.url"
 """Path of a reference in its record."""

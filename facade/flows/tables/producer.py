@@ -10,15 +10,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from facade.bus.kafka.opening import OwnBus
-from facade.bus.port import Record, Writer
-from facade.clock import Clock, SystemClock
 from facade.flows.tables.messages import CALIBRATION, encode, segment_decoder, segment_record
 from facade.flows.tables.places import upload
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.messages import TableSegment
-from facade.outcome import RecordRejected
+from facade.kernel.bus.kafka.opening import OwnBus
+from facade.kernel.bus.port import Record, Writer
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import RecordRejected
+from facade.sdp.messages import TableSegment
 
 SEGMENT_BYTES = 1_000_000
 CONFIRMED_WITHIN = 30.0

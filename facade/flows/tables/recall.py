@@ -11,9 +11,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
-from facade.bus.offsets import POSITIONS, Extent, PartitionFacts, TopicWatch, WorkerPosition, begin, newest
-from facade.bus.port import Record, TransactionalMember
-from facade.errors import BusError
 from facade.flows.tables.messages import (
     ASSEMBLING,
     CALIBRATION,
@@ -23,7 +20,10 @@ from facade.flows.tables.messages import (
     fingerprint,
     former_key,
 )
-from facade.messages import Table, TableSegment
+from facade.kernel.bus.offsets import POSITIONS, Extent, PartitionFacts, TopicWatch, WorkerPosition, begin, newest
+from facade.kernel.bus.port import Record, TransactionalMember
+from facade.kernel.errors import BusError
+from facade.sdp.messages import Table, TableSegment
 
 MOST_EARLIER = 20
 """Complete versions of a product that are named with a newer one."""

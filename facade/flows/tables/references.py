@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
 
-from facade.clock import Clock, SystemClock
 from facade.flows.tables.buffers import CHUNK, BufferPool
 from facade.flows.tables.places import (
     AT,
@@ -28,7 +27,8 @@ from facade.flows.tables.places import (
     shown,
     unreadable,
 )
-from facade.outcome import RecordRejected
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.outcome import RecordRejected
 
 MAY_BE_SENT_AGAIN = (UNAVAILABLE, NOT_CONFIGURED)
 """Reasons without a fault of the table: the same reference may come again under its id."""

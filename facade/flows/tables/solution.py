@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 import numpy as np
 
-from facade.codec.arrays import (
+from facade.kernel.codec.arrays import (
     Array,
     ArrayError,
     pa,
@@ -24,9 +24,9 @@ from facade.codec.arrays import (
     view_npy,
     whole_column,
 )
-from facade.errors import ConfigError
-from facade.numbers import Natural
-from facade.printable import excerpt
+from facade.kernel.errors import ConfigError
+from facade.kernel.numbers import Natural
+from facade.kernel.printable import excerpt
 
 SolutionKind = Literal["gains", "bandpass"]
 KINDS: Final = get_args(SolutionKind)

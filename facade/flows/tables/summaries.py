@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from facade.errors import ConfigError
 from facade.flows.tables.buffers import Content
 from facade.flows.tables.messages import encode
-from facade.messages import Table, TableSegment
-from facade.numbers import Natural
-from facade.outcome import RecordRejected
+from facade.kernel.errors import ConfigError
+from facade.kernel.numbers import Natural
+from facade.kernel.outcome import RecordRejected
+from facade.sdp.messages import Table, TableSegment
 
 _log = logging.getLogger(__name__)
 

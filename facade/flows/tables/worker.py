@@ -13,10 +13,6 @@ its product, ``tables`` was compacted, and the worker was restarted.
 import logging
 from typing import Any
 
-from facade.bus.offsets import is_log_of
-from facade.bus.port import Aborted, Fenced, Record, TransactionalMember
-from facade.clock import Clock
-from facade.errors import BusError
 from facade.flows.tables.assembly import (
     Assembly,
     AssemblyLimits,
@@ -33,10 +29,14 @@ from facade.flows.tables.partition_state import PartitionState
 from facade.flows.tables.recall import Recalled, TablesBus, recall
 from facade.flows.tables.references import MAY_BE_SENT_AGAIN, ReferenceReader, References
 from facade.flows.tables.summaries import Summarise, summary_of
-from facade.icd.model import Icd
-from facade.messages import TableSegment
-from facade.outcome import RecordRejected
-from facade.runtime.accounts import RunningAccount
+from facade.kernel.bus.offsets import is_log_of
+from facade.kernel.bus.port import Aborted, Fenced, Record, TransactionalMember
+from facade.kernel.clock import Clock
+from facade.kernel.errors import BusError
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.sdp.messages import TableSegment
 
 _log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from facade.flows.telemetry.plan import windowed
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.runtime.worker import TransactionalWorker
-from facade.runtime.worker_process import FREE, Site, Slot, run_worker
+from facade.kernel.runtime.worker import TransactionalWorker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 
 
 def aggregate(slot: Slot = FREE) -> None:

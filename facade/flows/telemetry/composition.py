@@ -10,11 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from facade.bus.offsets import Overlap
-from facade.bus.port import Record
-from facade.clock import NOTHING, SECOND, Time, as_seconds
-from facade.codec.decode import BatchDecoder
-from facade.config import Settings
 from facade.flows.telemetry.consistency import checked, impossible
 from facade.flows.telemetry.excesses import Excesses
 from facade.flows.telemetry.ledger import WindowLedger
@@ -22,23 +17,28 @@ from facade.flows.telemetry.manifest import MANIFEST
 from facade.flows.telemetry.partial import FOLLOWS, Group, StreamSummary, Summary
 from facade.flows.telemetry.plan import FIGURES, RECENT, Plan, plans
 from facade.flows.telemetry.view import TelemetryView, evaluate, read_so_far
-from facade.icd.model import Source
-from facade.instances import device_number, devices_of
-from facade.messages import RackSummary, Watermark
-from facade.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
-from facade.printable import excerpt
-from facade.racks import Racks
-from facade.reading import Image, Value
-from facade.runtime.accounts import OVERLAP
-from facade.runtime.columns import ReadingColumn
-from facade.runtime.composition import Server
-from facade.runtime.demand import Wanted, decide
-from facade.runtime.flow import DeviceReading, FaultKey, Flow, Gate, Missing
-from facade.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
-from facade.runtime.metrics import Gauge
-from facade.runtime.scans import scans
-from facade.runtime.stream_accounts import WorkerAccounts
-from facade.windows.frame import Array, FieldArrays
+from facade.kernel.bus.offsets import Overlap
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NOTHING, SECOND, Time, as_seconds
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.config import Settings
+from facade.kernel.icd.model import Source
+from facade.kernel.instances import device_number, devices_of
+from facade.kernel.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
+from facade.kernel.printable import excerpt
+from facade.kernel.reading import Image, Value
+from facade.kernel.runtime.accounts import OVERLAP
+from facade.kernel.runtime.columns import ReadingColumn
+from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.flow import DeviceReading, FaultKey, Flow, Gate, Missing
+from facade.kernel.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
+from facade.kernel.runtime.metrics import Gauge
+from facade.kernel.windows.frame import Array, FieldArrays
+from facade.sdp.demand import Wanted, decide
+from facade.sdp.messages import RackSummary, Watermark
+from facade.sdp.racks import Racks
+from facade.sdp.scans import scans
+from facade.sdp.stream_accounts import WorkerAccounts
 
 _EVERY = SECOND // 20
 """Least time between searches for closed windows, for streams with new summaries."""
@@ -60,7 +60,7 @@ class ShownTopic:
 
 
 class TelemetryFlow(Flow):
-    """All partials of one summary topic, of the windowed topics in `plans`; see `facade.runtime.flow.Flow`."""
+    """All partials of one summary topic, of the windowed topics in `plans`; see `facade.kernel.runtime.flow.Flow`."""
 
     durable = True
 
@@ -88,7 +88,7 @@ class TelemetryFlow(Flow):
         """Groups in the window shown over all groups, without those that have fallen silent, by windowed topic."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Merge a summary; see `facade.runtime.flow.Flow`."""
+        """Merge a summary; see `facade.kernel.runtime.flow.Flow`."""
         if self._is_foreign(record.key):
             return _OTHER_DEVICE
         summary = self._decode(record.value)
@@ -171,7 +171,7 @@ class TelemetryFlow(Flow):
         return USED
 
     def lost_before(self) -> Iterator[Missing]:
-        """Return the records whose summaries are missing; see `facade.runtime.flow.Flow`."""
+        """Return the records whose summaries are missing; see `facade.kernel.runtime.flow.Flow`."""
         for stream, ledger in self.ledgers.items():
             for partition, gap in ledger.taken_gaps():
                 where = f"{stream}, partition {partition}: offsets {gap.first} to {gap.after - 1}"

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from facade.clock import MINUTE, Time
 from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import Plan
-from facade.messages import RackSummary, Watermark
-from facade.numbers import LARGEST
-from facade.outcome import INCONSISTENT, RecordRejected
-from facade.sketch import largest_bucket
-from facade.windows.frame import Array, FieldArrays, Frame, Runs
-from facade.windows.summaries import as_frames, frame_of, lengths
+from facade.kernel.clock import MINUTE, Time
+from facade.kernel.numbers import LARGEST
+from facade.kernel.outcome import INCONSISTENT, RecordRejected
+from facade.kernel.sketch import largest_bucket
+from facade.kernel.windows.frame import Array, FieldArrays, Frame, Runs
+from facade.kernel.windows.summaries import as_frames, frame_of, lengths
+from facade.sdp.messages import RackSummary, Watermark
 
 MOST = 1e150
 _CLOCK_SLACK = MINUTE

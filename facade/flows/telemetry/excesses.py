@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from facade.clock import Clock, as_seconds
 from facade.flows.telemetry.plan import RECENT
 from facade.flows.telemetry.view import TelemetryColumn
-from facade.icd.topic_model import Limits
-from facade.messages import DeviceComplaint
-from facade.reading import QUALITIES, Quality
-from facade.runtime.columns import Array
+from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.reading import QUALITIES, Quality
+from facade.kernel.runtime.columns import Array
+from facade.sdp.messages import DeviceComplaint
 
 _ALARM = QUALITIES.index(Quality.ALARM)
 

@@ -6,7 +6,7 @@
   summary of another group says where the one before it ended (`FOLLOWS`), unless it is the first one of its worker; the
   uncounted offsets of a refused summary show a loss as well.
 * **Order.** Partial sums merge in any order. The newest window that a watermark has closed is shown, see
-  `facade.flows.telemetry.watermarks` and `facade.windows.newest`.
+  `facade.flows.telemetry.watermarks` and `facade.kernel.windows.newest`.
 * **Arrays.** Totals and windows are columns over all groups of the ledger: no object is made for a node.
 * **Restart.** Totals, sequences, watermarks and windows over all groups come from the snapshot and continue at its
   offsets. Short windows of groups are rebuilt from earlier records, which are not counted again: `count=False`. Long
@@ -20,16 +20,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from facade.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
-from facade.clock import Duration, Time, as_duration
 from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.watermarks import Mark, Watermarks
-from facade.messages import Partial, RackSummary, Watermark
-from facade.windows.frame import Array, Frame, distinct, merge
-from facade.windows.newest import ShownWindow, Windows
-from facade.windows.summaries import as_frames, as_partials
-from facade.windows.totals import GroupTotals, Totals
+from facade.kernel.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
+from facade.kernel.clock import Duration, Time, as_duration
+from facade.kernel.windows.frame import Array, Frame, distinct, merge
+from facade.kernel.windows.newest import ShownWindow, Windows
+from facade.kernel.windows.summaries import as_frames, as_partials
+from facade.kernel.windows.totals import GroupTotals, Totals
+from facade.sdp.messages import Partial, RackSummary, Watermark
 
 
 class RackOffsets(CountedOffsets):

@@ -9,8 +9,8 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from facade.messages import Partial
-from facade.numbers import Natural
+from facade.kernel.numbers import Natural
+from facade.sdp.messages import Partial
 
 MAX_RUNS = 4096
 """Larger numbers of runs are spread over several entries, so that no record grows without bound."""

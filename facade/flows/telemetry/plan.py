@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from facade.bus.port import OffsetRange
-from facade.clock import SECOND, Duration, as_duration
-from facade.config import Settings
-from facade.errors import IcdError
 from facade.flows.telemetry.partial import Group, StreamSummary, Summary, summary_form
-from facade.icd import model
-from facade.icd.fields import first_name, kind, properties
-from facade.icd.model import Icd
-from facade.icd.topic_model import REBUILT, Window
-from facade.instances import FAMILIES
-from facade.messages import Partial, RackSummary
-from facade.windows.newest import Rule
+from facade.kernel.bus.port import OffsetRange
+from facade.kernel.clock import SECOND, Duration, as_duration
+from facade.kernel.config import Settings
+from facade.kernel.errors import IcdError
+from facade.kernel.icd import model
+from facade.kernel.icd.fields import first_name, kind, properties
+from facade.kernel.icd.model import Icd
+from facade.kernel.icd.topic_model import REBUILT, Window
+from facade.kernel.instances import FAMILIES
+from facade.kernel.windows.newest import Rule
+from facade.sdp.messages import Partial, RackSummary
 
 _RACKS = "rack-summary"
 """Second message of a summary topic, for summaries of racks."""
@@ -44,7 +44,7 @@ class FieldPlan:
 
     name: str
     first_name: str
-    """Name in summaries; see `facade.icd.fields.first_name`."""
+    """Name in summaries; see `facade.kernel.icd.fields.first_name`."""
     integer: bool
     statistics: frozenset[str]
 

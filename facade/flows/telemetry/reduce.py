@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from facade import sketch
-from facade.bus.port import PartitionBatch
-from facade.clock import Duration, Time, as_duration, as_seconds
-from facade.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
-from facade.codec.columns import Column as Column
-from facade.codec.plausible import wrong_unit
-from facade.config import Settings
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import FieldPlan, Plan
-from facade.icd.fields import Schema
-from facade.outcome import RecordRejected
-from facade.printable import excerpt
-from facade.windows.frame import Counts, FieldArrays, Frame, Runs, last_of_each
+from facade.kernel import sketch
+from facade.kernel.bus.port import PartitionBatch
+from facade.kernel.clock import Duration, Time, as_duration, as_seconds
+from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
+from facade.kernel.codec.columns import Column as Column
+from facade.kernel.codec.plausible import wrong_unit
+from facade.kernel.config import Settings
+from facade.kernel.icd.fields import Schema
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.printable import excerpt
+from facade.kernel.windows.frame import Counts, FieldArrays, Frame, Runs, last_of_each
 
 UNKNOWN = -1
 """Code of unknown groups."""

@@ -24,22 +24,22 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from facade import sketch
-from facade.bus.port import PartitionBatch
-from facade.clock import as_duration
-from facade.codec.batches import FRAME, BatchReader, HeaderPairs, Joined, ReadBatch
-from facade.codec.columns import NumberField
-from facade.codec.decode import BatchDecoder, Reason
 from facade.flows.telemetry.consistency import MOST, go_back, hold_times
 from facade.flows.telemetry.plan import Plan, plan
 from facade.flows.telemetry.reduce import UNKNOWN, Batches, Groups, Sifted, combine
-from facade.icd.model import Icd
-from facade.messages import BatchFrame, PackedSketch, SummedField, SummedWindow
-from facade.numbers import LARGEST, Natural
-from facade.outcome import RecordRejected
-from facade.printable import excerpt
-from facade.sketch import largest_bucket
-from facade.windows.frame import STATISTICS, Array, Counts, FieldArrays, Frame, Runs, merge
+from facade.kernel import sketch
+from facade.kernel.bus.port import PartitionBatch
+from facade.kernel.clock import as_duration
+from facade.kernel.codec.batches import FRAME, BatchReader, HeaderPairs, Joined, ReadBatch
+from facade.kernel.codec.columns import NumberField
+from facade.kernel.codec.decode import BatchDecoder, Reason
+from facade.kernel.icd.model import Icd
+from facade.kernel.numbers import LARGEST, Natural
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.printable import excerpt
+from facade.kernel.sketch import largest_bucket
+from facade.kernel.windows.frame import STATISTICS, Array, Counts, FieldArrays, Frame, Runs, merge
+from facade.sdp.messages import BatchFrame, PackedSketch, SummedField, SummedWindow
 
 __all__ = ["BatchSums", "Folded", "SummedBatches", "sums_of"]
 

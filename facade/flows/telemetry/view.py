@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from facade import sketch
-from facade.clock import NEVER, NOTHING, SECOND, Duration, Time, as_duration, as_seconds, utc_seconds
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import RECENT, Plan
 from facade.flows.telemetry.watermarks import Mark
-from facade.icd.model import Attribute, DeviceClass, Rule, Source
-from facade.icd.topic_model import Limits
-from facade.reading import QUALITIES, Quality, Reading
-from facade.runtime.columns import UNKNOWN, ColumnArrays, ReadingColumn, nothing
-from facade.windows.frame import Array, FieldArrays
-from facade.windows.newest import ShownWindow
+from facade.kernel import sketch
+from facade.kernel.clock import NEVER, NOTHING, SECOND, Duration, Time, as_duration, as_seconds, utc_seconds
+from facade.kernel.icd.model import Attribute, DeviceClass, Rule, Source
+from facade.kernel.icd.topic_model import Limits
+from facade.kernel.reading import QUALITIES, Quality, Reading
+from facade.kernel.runtime.columns import UNKNOWN, ColumnArrays, ReadingColumn, nothing
+from facade.kernel.windows.frame import Array, FieldArrays
+from facade.kernel.windows.newest import ShownWindow
 
 _LATE_PART = 0.01
 """Share of late records from which the Status mentions them."""
@@ -27,7 +27,7 @@ _VALID, _WARNING, _ALARM, _INVALID = map(
     QUALITIES.index, (Quality.VALID, Quality.WARNING, Quality.ALARM, Quality.INVALID)
 )
 _TOTALS = ("count", "late", "missing", "duplicates", "epoch", "newest_us", "heard")
-"""Totals of a group that readings need, beside sums; see `facade.windows.totals`."""
+"""Totals of a group that readings need, beside sums; see `facade.kernel.windows.totals`."""
 _NEWEST = frozenset({"epoch", "newest_us", "heard"})
 """Totals whose value over all groups is the largest of them; others are added."""
 _OF_SEQUENCES: Mapping[Rule, str] = {"gaps": "missing", "duplicates": "duplicates", "late": "late"}
@@ -402,7 +402,7 @@ class TelemetryColumn(ReadingColumn):
 
 
 def judged(values: Array, limits: Limits | None) -> Array:
-    """Return the qualities of values as `facade.reading.judge` does, by their numbers."""
+    """Return the qualities of values as `facade.kernel.reading.judge` does, by their numbers."""
     found = np.zeros(len(values), dtype=np.int64)
     if limits is None:
         return found

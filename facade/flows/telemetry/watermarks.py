@@ -1,7 +1,7 @@
 """Watermarks: the times up to which the partitions of a windowed topic are read, and so which windows are whole.
 
 * **The worker** knows the append time up to which it has read each partition, also without records; see
-  `facade.bus.kafka.transactions`. It writes this watermark after the summaries, in the same transaction, to each
+  `facade.kernel.bus.kafka.transactions`. It writes this watermark after the summaries, in the same transaction, to each
   partition of the summary topic. One is due when a window has just closed, so about once for each window.
 * **The device server** closes a window of a group when the watermark of the group's partitions has passed the end of
   the window and the allowed disorder, and a window over all groups when all partitions have. It has then read the
@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from facade.clock import NEVER, Time
-from facade.messages import Watermark
+from facade.kernel.clock import NEVER, Time
+from facade.sdp.messages import Watermark
 
 
 class Mark(msgspec.Struct, array_like=True, gc=False):

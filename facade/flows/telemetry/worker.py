@@ -2,7 +2,7 @@
 
 No result depends on what the worker remembers between transactions. A record is in the partials of exactly the
 transaction that commits its offset, so totals stay exact over ``kill -9``, rebalances and broker restarts; see
-`facade.runtime.worker`. For the closing of windows see `facade.flows.telemetry.watermarks`.
+`facade.kernel.runtime.worker`. For the closing of windows see `facade.flows.telemetry.watermarks`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,12 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from facade.bus.dead_letters import COUNT, ROW, size_of
-from facade.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
-from facade.clock import NEVER, Clock, Time, as_seconds
-from facade.codec.batches import Joined, ReadBatch, Refused, is_batch, without
-from facade.codec.columns import Column, ColumnDecoder
-from facade.config import Settings
 from facade.flows.telemetry.partial import FOLLOWS, Summary, split
 from facade.flows.telemetry.plan import Plan, plans
 from facade.flows.telemetry.rack import nothing, tables
@@ -34,15 +28,21 @@ from facade.flows.telemetry.reduce import (
     sift,
 )
 from facade.flows.telemetry.summed import SummedBatches
-from facade.icd.fields import earlier_versions
-from facade.icd.model import Icd
-from facade.messages import RackSummary, Watermark
-from facade.outcome import LATE, USED, Outcome
-from facade.racks import Racks
-from facade.runtime.accounts import WRONG_FRAMES, RunningAccount
-from facade.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
-from facade.windows.frame import Frame, distinct, merge
-from facade.windows.summaries import as_partials
+from facade.kernel.bus.dead_letters import COUNT, ROW, size_of
+from facade.kernel.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
+from facade.kernel.clock import NEVER, Clock, Time, as_seconds
+from facade.kernel.codec.batches import Joined, ReadBatch, Refused, is_batch, without
+from facade.kernel.codec.columns import Column, ColumnDecoder
+from facade.kernel.config import Settings
+from facade.kernel.icd.fields import earlier_versions
+from facade.kernel.icd.model import Icd
+from facade.kernel.outcome import LATE, USED, Outcome
+from facade.kernel.runtime.accounts import WRONG_FRAMES, RunningAccount
+from facade.kernel.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
+from facade.kernel.windows.frame import Frame, distinct, merge
+from facade.kernel.windows.summaries import as_partials
+from facade.sdp.messages import RackSummary, Watermark
+from facade.sdp.racks import Racks
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
@@ -175,7 +175,7 @@ class _Stream:
 
 
 def trials(icd: Icd, settings: Settings) -> Mapping[str, Callable[[Record], Outcome]]:
-    """Return the trial of one record for each windowed topic; see `facade.manifest.Manifest.trials`."""
+    """Return the trial of one record for each windowed topic; see `facade.kernel.manifest.Manifest.trials`."""
     return {topic: _Stream(plan, icd, settings).read for topic, plan in plans(icd).items()}
 
 

@@ -12,24 +12,24 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth, PartitionColumns
-from facade.clock import NEVER, SECOND, Clock, to_ms
-from facade.flows.archive.files import HOUR_US, ArchiveEntry, encode, event_times, to_batch, verify
-from facade.flows.archive.history import HistoryArchive
-from facade.flows.archive.nexus import export
-from facade.flows.archive.night.page import render
-from facade.flows.archive.night.report import read_night
-from facade.flows.archive.night.span import Night
-from facade.flows.archive.reading import extent, read_partitions
-from facade.flows.archive.replay import PATIENCE, plan_replay, play
-from facade.flows.archive.stores import FolderStore
-from facade.flows.archive.worker import ArchiveWorker
-from facade.icd.load import load
-from facade.icd.model import Icd
-from facade.messages import FieldColumns, RackSummary
+from facade.archive.files import HOUR_US, ArchiveEntry, encode, event_times, to_batch, verify
+from facade.archive.history import HistoryArchive
+from facade.archive.nexus import export
+from facade.archive.night.page import render
+from facade.archive.night.report import read_night
+from facade.archive.night.span import Night
+from facade.archive.reading import extent, read_partitions
+from facade.archive.replay import PATIENCE, plan_replay, play
+from facade.archive.stores import FolderStore
+from facade.archive.worker import ArchiveWorker
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth, PartitionColumns
+from facade.kernel.clock import NEVER, SECOND, Clock, to_ms
+from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
+from facade.sdp.messages import FieldColumns, RackSummary
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.load import NODES, RATE, ROWS, TOPIC, fill_batches, fill_topic
 from sdp_facade_lab.bench.raw import bare_values

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import tango
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.errors import InfraError
 from facade.flows.blocks.source import BLOCKS, BlockSource
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.bench.hops import NOT_COUNTED, SUBARRAY, Sample, begin_bridge, hop_verdicts, through_bridge
 from sdp_facade_lab.bench.load import NODES, RATE, stream
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most, flatness

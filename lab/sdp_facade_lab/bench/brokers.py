@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.port import BusHealth
-from facade.errors import InfraError
-from facade.icd.topic_model import Topic
 from facade.infra.ports import HOST, choose_port
 from facade.infra.processes import Process
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.topic_model import Topic
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, quantiles, ratios
 from sdp_facade_lab.debian import Packages, unpacked_packages

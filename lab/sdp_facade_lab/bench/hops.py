@@ -12,16 +12,16 @@ import tango
 from tango.server import Device, attribute, command
 from tango.test_context import DeviceTestContext
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaSender, KafkaWriter
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth, Record
-from facade.clock import Clock, as_time
-from facade.controller import Call, Controller, run
-from facade.errors import InfraError
 from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.commands.messages import ACKS, COMMANDS
-from facade.icd.load import load
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaSender, KafkaWriter
+from facade.kernel.bus.kafka.reader import KafkaReader
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import Clock, as_time
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.load import load
+from facade.sdk.controller import Call, Controller, run
 from sdp_facade_lab.bench.load import NODES, RATE, large, stream
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from sdp_facade_lab.deployment import Deployment

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from sdp_facade_clients.events import EventRecorder
 
 from facade.flows.telemetry.simulator.ingest import HeapReport
-from facade.reading import Quality
+from facade.kernel.reading import Quality
+from sdp_facade_clients.events import EventRecorder
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.load import stream
 from sdp_facade_lab.deployment import Deployment

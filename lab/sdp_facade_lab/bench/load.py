@@ -11,19 +11,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth, Record
-from facade.clock import SECOND
-from facade.codec.batches import header_of
-from facade.errors import InfraError
 from facade.flows.tables.producer import TableProducer
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.flows.telemetry.summed import sums_of
-from facade.icd.load import load
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.clock import SECOND
+from facade.kernel.codec.batches import header_of
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.load import load
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import RawSender
 from sdp_facade_lab.deployment import Deployment

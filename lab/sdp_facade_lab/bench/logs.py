@@ -7,15 +7,15 @@ from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from facade.bus import quotas
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth, TransactionalLog
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import log_worker
-from facade.icd.load import load
 from facade.infra.kafka import configure
-from facade.runtime.worker import TransactionalWorker
+from facade.kernel.bus import quotas
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth, TransactionalLog
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.worker import TransactionalWorker
 from sdp_facade_lab.bench.hops import WARM_UP, Measured, commands_and_alerts
 from sdp_facade_lab.bench.load import MOST_WAITING, Filled, KeyedValues, pour
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, quantiles, ratios

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from facade.bus.kafka.admin import KafkaTopicWatch
-from facade.errors import InfraError
 from facade.infra import local
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
+from facade.kernel.errors import InfraError
 from sdp_facade_lab import testbed as beds
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, machine
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow, Tools, consumed, finish, measure, topics_of

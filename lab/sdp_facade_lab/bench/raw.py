@@ -15,11 +15,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from facade.bus.kafka.client_settings import settings_of
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.group import member_names
-from facade.bus.port import BusHealth, Record
-from facade.errors import BusError
+from facade.kernel.bus.kafka.client_settings import settings_of
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.group import member_names
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.errors import BusError
 
 
 def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, timeout: float = 0.1) -> Iterator[int]:

@@ -9,16 +9,16 @@ import numpy.typing as npt
 import tango
 from confluent_kafka.admin import NewPartitions
 
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.read_range import read_range
-from facade.bus.kafka.reader import KafkaReader
-from facade.bus.port import BusHealth
-from facade.clock import as_seconds
-from facade.errors import InfraError
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
-from facade.runtime.accounts import ACCOUNTS, AccountEntry
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.kafka.reader import KafkaReader
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import as_seconds
+from facade.kernel.errors import InfraError
+from facade.kernel.runtime.accounts import ACCOUNTS, AccountEntry
 from sdp_facade_lab.bench.load import TOPIC
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most
 from sdp_facade_lab.deployment import Deployment

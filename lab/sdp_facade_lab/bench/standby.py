@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 import tango
-from sdp_facade_clients.alert_subscription import AlertSubscription
 
-from facade.clock import Clock
-from facade.exports.tango_db import SERVER
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import read_alert_report
+from facade.kernel.clock import Clock
+from facade.tools.exports.tango_db import SERVER
+from sdp_facade_clients.alert_subscription import AlertSubscription
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.roles import RoleContext

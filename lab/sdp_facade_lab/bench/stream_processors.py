@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from facade.bus.kafka.admin import KafkaTopicWatch
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics
-from facade.errors import FacadeError, InfraError
-from facade.icd.topic_model import Topic
 from facade.infra import tools
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.topics import create_topics
+from facade.kernel.errors import FacadeError, InfraError
+from facade.kernel.icd.topic_model import Topic
 from sdp_facade_lab.bench.load import RATE, TOPIC, stream
 from sdp_facade_lab.bench.raw import bare_values
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, ratios

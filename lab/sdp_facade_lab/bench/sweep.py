@@ -14,15 +14,15 @@ from pathlib import Path
 
 import msgspec
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.topics import create_topics, delete_topics
-from facade.clock import as_time
-from facade.errors import FacadeError, InfraError
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.icd.topic_model import Topic
 from facade.infra import local
 from facade.infra.kafka import find_java, libraries
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.topics import create_topics, delete_topics
+from facade.kernel.clock import as_time
+from facade.kernel.errors import FacadeError, InfraError
+from facade.kernel.icd.topic_model import Topic
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.report import MEGA, BenchOutcome
 from sdp_facade_lab.bench.sweep_tables import tables

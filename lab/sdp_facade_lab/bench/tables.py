@@ -6,11 +6,6 @@ import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.transactional_member import KafkaTransactionalMember
-from facade.bus.port import Record
-from facade.clock import Clock
-from facade.errors import InfraError
 from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.fetch import newest_tables
@@ -18,6 +13,11 @@ from facade.flows.tables.messages import CALIBRATION, COMPLETE
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
 from facade.flows.tables.worker import BATCH, TableWorker
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock
+from facade.kernel.errors import InfraError
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import bare_values
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios, ratios

@@ -18,9 +18,9 @@ import numpy as np
 import tango
 from tango import server
 
-from facade.errors import InfraError
 from facade.infra import tools
 from facade.infra.ports import choose_port
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.bench.load import NODES, ROWS, TOPIC, fill_batches, fill_topic
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, at_least, ratios
 from sdp_facade_lab.bench.throughput_roles import Meter, RoleTiming, bare, worker

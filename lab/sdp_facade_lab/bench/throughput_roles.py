@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactions import KafkaTransactionalLog
-from facade.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
-from facade.clock import Clock, Time
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.icd.load import load
-from facade.runtime.worker import TransactionalWorker
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
+from facade.kernel.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
+from facade.kernel.clock import Clock, Time
+from facade.kernel.icd.load import load
+from facade.kernel.runtime.worker import TransactionalWorker
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.load import TOPIC
 from sdp_facade_lab.bench.raw import bare_batches

@@ -5,19 +5,19 @@ from functools import partial
 
 import msgspec
 from msgspec.json import decode
-from sdp_facade_clients.alert_subscription import AlertSubscription
 
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.read_range import read_range
-from facade.bus.port import Record
-from facade.clock import Clock, as_seconds
-from facade.errors import InfraError
 from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import ALERTS as ALERTS_TOPIC
 from facade.flows.alerts.messages import PACKETS, Alert
 from facade.flows.alerts.simulator.stream import DETECTED
 from facade.infra.processes import Process
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.errors import InfraError
+from sdp_facade_clients.alert_subscription import AlertSubscription
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.hops import ALERTS
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.clock import Clock
-from facade.errors import ConfigError, InfraError
 from facade.flows.alerts.source import AlertSource
 from facade.infra.ports import choose_port
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import Clock
+from facade.kernel.errors import ConfigError, InfraError
 from sdp_facade_clients.web import how_to_install
 from sdp_facade_lab.bench.hops import Events
 from sdp_facade_lab.bench.load import RATE, stream

@@ -16,11 +16,11 @@ from typing import Any, Final, NoReturn
 
 import tango
 
-from facade.clock import SystemClock
-from facade.console import ERR, OUT
-from facade.errors import FacadeError, InfraError
 from facade.infra import tools
-from facade.runtime.stopping import end_process
+from facade.kernel.clock import SystemClock
+from facade.kernel.console import ERR, OUT
+from facade.kernel.errors import FacadeError, InfraError
+from facade.kernel.runtime.stopping import end_process
 from sdp_facade_lab.containers import cluster, kube, page, systemd
 from sdp_facade_lab.containers.images import RELEASES, UBUNTU, Images, installed, podman
 from sdp_facade_lab.containers.project import NAME, SERVERS, Phases, Project, drive

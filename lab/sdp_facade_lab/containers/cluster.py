@@ -8,16 +8,16 @@ from typing import Any, Final
 
 import tango
 
-from facade.bus.kafka.admin import find_cluster
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth, Record
-from facade.bus.quotas import name_of
-from facade.config import load_settings
-from facade.errors import BusError, InfraError
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra import tools
 from facade.infra.security import ADMINISTRATOR
+from facade.kernel.bus.kafka.admin import find_cluster
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.config import load_settings
+from facade.kernel.errors import BusError, InfraError
 from sdp_facade_lab.containers.images import podman
 from sdp_facade_lab.containers.project import Phases, Project, drive
 from sdp_facade_lab.progress import ProgressLine

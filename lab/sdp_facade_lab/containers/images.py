@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import yaml
 
-from facade.errors import InfraError
 from facade.infra import kafka, tools
-from facade.resources import resource
+from facade.kernel.errors import InfraError
+from facade.kernel.resources import resource
 from sdp_facade_lab.progress import ProgressLine
 
 LOCAL: Final = "localhost"

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import yaml
 
-from facade.errors import InfraError
 from facade.infra import tools
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.containers.images import Images, environment, kill_process, log_of, podman
 from sdp_facade_lab.containers.project import NAME, PREFIX, SERVERS, Project, drive
 from sdp_facade_lab.progress import ProgressLine

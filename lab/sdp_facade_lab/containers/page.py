@@ -5,7 +5,7 @@ import shutil
 from http.client import NOT_FOUND
 from typing import Final
 
-from facade.errors import InfraError
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.containers.project import Project
 from sdp_facade_lab.progress import ProgressLine
 

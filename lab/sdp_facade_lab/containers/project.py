@@ -13,17 +13,17 @@ from typing import Any, Final
 
 import tango
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.bus.quotas import name_of
-from facade.clock import SystemClock
-from facade.config import FILE_VARIABLE, load_settings
-from facade.errors import InfraError
-from facade.exports.tango_db import SERVER
 from facade.flows.alerts.source import AlertSource
 from facade.infra import tools
 from facade.infra.security import Security
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.clock import SystemClock
+from facade.kernel.config import FILE_VARIABLE, load_settings
+from facade.kernel.errors import InfraError
+from facade.tools.exports.tango_db import SERVER
 from sdp_facade_lab.containers.images import LOCAL, environment, kill_process, log_of, podman
 from sdp_facade_lab.demo.plan import OBSERVATION, JournalWriter
 from sdp_facade_lab.demo.tm import Commanded

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from facade.errors import InfraError
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.containers.images import HOST, Images, podman
 from sdp_facade_lab.containers.project import NAME, PREFIX, SERVERS, Project
 from sdp_facade_lab.progress import ProgressLine

@@ -4,8 +4,8 @@ import shutil
 from contextlib import ExitStack
 from typing import Final
 
-from facade.clock import as_time, utc_text
-from facade.errors import BusError
+from facade.kernel.clock import as_time, utc_text
+from facade.kernel.errors import BusError
 from sdp_facade_lab.demo.system import Demo
 from sdp_facade_lab.heap_account import BalanceLine
 from sdp_facade_lab.recorded_night import RecordedNight

@@ -20,14 +20,14 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from facade.clock import Clock, SystemClock
-from facade.console import Console
-from facade.errors import FacadeError
-from facade.files import write_json
 from facade.flows.tables.solution import require_arrow
 from facade.infra import tools
 from facade.infra.local import DEFAULT_STATE_DIR
-from facade.runtime.stopping import end_process
+from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.console import Console
+from facade.kernel.errors import FacadeError
+from facade.kernel.files import write_json
+from facade.kernel.runtime.stopping import end_process
 from sdp_facade_lab.demo.options import DemoOptions
 from sdp_facade_lab.demo.report import DemoReport, print_verdict
 from sdp_facade_lab.demo.services import stop_ours

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from facade.bus.port import Record
-from facade.clock import as_seconds
 from facade.flows.commands.messages import AckMessage, CommandMessage
 from facade.flows.commands.outcomes import ACCEPTED, COMPLETED, FINAL
 from facade.flows.commands.past import CommandFamily, One
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import as_seconds
 from sdp_facade_lab.command_account import CallLine, FoundCommands, account
 from sdp_facade_lab.demo.plan import Given
 from sdp_facade_lab.heap_account import BalanceLine

@@ -10,16 +10,7 @@ from pathlib import Path
 import msgspec
 import tango
 from msgspec.json import decode
-from sdp_facade_clients.alert_subscription import AlertSubscription
-from sdp_facade_clients.terminal import ALERTS, CALIBRATION
 
-from facade import alarm_states as states
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.producer import KafkaWriter
-from facade.bus.port import BusHealth
-from facade.config import MOST_SUBARRAYS
-from facade.controller.simulator.controller import ExecutionLine
-from facade.errors import FacadeError, InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.source import AlertSource
 from facade.flows.blocks.source import BLOCKS, FAILED, STATES, read_block
@@ -29,9 +20,18 @@ from facade.flows.mirror.messages import CONNECTED, ENDED, MODEL, TelescopeAttri
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import COMPLETE, decode_table
 from facade.flows.tables.messages import TABLES as TABLES_TOPIC
-from facade.messages import ProcessingBlock, Table
-from facade.reading import Quality
-from facade.severities import Severity
+from facade.kernel import alarm_states as states
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.producer import KafkaWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.config import MOST_SUBARRAYS
+from facade.kernel.errors import FacadeError, InfraError
+from facade.kernel.reading import Quality
+from facade.kernel.severities import Severity
+from facade.sdk.controller.simulator.controller import ExecutionLine
+from facade.sdp.messages import ProcessingBlock, Table
+from sdp_facade_clients.alert_subscription import AlertSubscription
+from sdp_facade_clients.terminal import ALERTS, CALIBRATION
 from sdp_facade_lab.command_account import FoundCommands, first_outcomes
 from sdp_facade_lab.demo.command_account import (
     balance,

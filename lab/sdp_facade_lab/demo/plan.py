@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sdp_facade_clients.sample_arguments import VERSION, sample
 
-from facade.config import MOST_SUBARRAYS
-from facade.files import write_whole
+from facade.kernel.config import MOST_SUBARRAYS
+from facade.kernel.files import write_whole
+from sdp_facade_clients.sample_arguments import VERSION, sample
 
 Argument = dict[str, Any]
 

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Column, Table
 from rich.text import Text
 
-from facade.console import Console, table
 from facade.flows.telemetry.simulator.ingest import HeapReport
+from facade.kernel.console import Console, table
 from sdp_facade_lab.demo.command_account import CommandLine, OrderLine
 from sdp_facade_lab.demo.options import BASELINE, CONTROLLER_RECOVERY, SERVER_RECOVERY, WORKER_RECOVERY
 from sdp_facade_lab.demo.timing import Spread

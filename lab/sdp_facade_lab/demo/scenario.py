@@ -10,20 +10,20 @@ from typing import Any, Final, NamedTuple
 
 import tango
 from rich.markup import escape
+
+from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
+from facade.infra.ports import HOST, choose_port
+from facade.kernel.clock import Clock
+from facade.kernel.console import Console
+from facade.kernel.errors import FacadeError
+from facade.kernel.files import write_json
+from facade.kernel.icd.model import Icd
+from facade.kernel.reading import Quality
+from facade.kernel.runtime.stopping import terminable
+from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.events import EventPulse, EventRecords, find_servers
 from sdp_facade_clients.terminal import MASTER, NODE
 from sdp_facade_clients.watch import Watch
-
-from facade.clock import Clock
-from facade.console import Console
-from facade.errors import FacadeError
-from facade.exports.tango_db import SERVER
-from facade.files import write_json
-from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
-from facade.icd.model import Icd
-from facade.infra.ports import HOST, choose_port
-from facade.reading import Quality
-from facade.runtime.stopping import terminable
 from sdp_facade_lab.demo.archiving import ArchiveScenario
 from sdp_facade_lab.demo.bare import DEVICE
 from sdp_facade_lab.demo.flows import AlertChapter, BlockChapter, CommandChapter, MirrorChapter, TableChapter

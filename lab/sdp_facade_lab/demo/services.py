@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from facade.errors import InfraError
 from facade.infra import local
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.demo.options import DemoOptions
 
 _FILE = "services.json"

@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.port import Record
-from facade.bus.quotas import name_of
-from facade.errors import InfraError
-from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
 from facade.infra.tools import Notify
-from facade.resources import resource
-from facade.runtime.log_export import NAMESPACE
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.port import Record
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.errors import InfraError
+from facade.kernel.resources import resource
+from facade.kernel.runtime.log_export import NAMESPACE
+from facade.tools.exports.tango_db import SERVER
 from sdp_facade_lab.debian import SHIPPERS, unpacked_packages
 from sdp_facade_lab.demo.options import FLOWS_WITHIN
 from sdp_facade_lab.demo.system import LOG_WORKER, Demo, controller_components

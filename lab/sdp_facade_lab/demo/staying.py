@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import psutil
-from sdp_facade_clients.web import how_to_install
 
-from facade.bus.quotas import name_of
-from facade.config import FILE_VARIABLE
-from facade.errors import InfraError
 from facade.infra.ports import choose_port
 from facade.infra.processes import GRACE, Process, ProcessRecord
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.config import FILE_VARIABLE
+from facade.kernel.errors import InfraError
+from sdp_facade_clients.web import how_to_install
 from sdp_facade_lab.demo.report import Kill
 from sdp_facade_lab.demo.services import adopt, alive, are_ours
 from sdp_facade_lab.demo.system import INSPECTOR, SIMULATOR, Demo

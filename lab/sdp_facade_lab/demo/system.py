@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sdp_facade_clients.events import EventRecorder, find_devices
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.clock import Clock
-from facade.config import LONGEST_COMMAND_TIMEOUT, Settings
-from facade.errors import BusError, InfraError
-from facade.exports.tango_db import SERVER
 from facade.flows.logs.messages import LOGS
 from facade.flows.mirror.messages import MODEL
-from facade.icd.model import Icd
-from facade.icd.topic_model import Topic
 from facade.infra import tools
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.clock import Clock
+from facade.kernel.config import LONGEST_COMMAND_TIMEOUT, Settings
+from facade.kernel.errors import BusError, InfraError
+from facade.kernel.icd.model import Icd
+from facade.kernel.icd.topic_model import Topic
+from facade.tools.exports.tango_db import SERVER
+from sdp_facade_clients.events import EventRecorder, find_devices
 from sdp_facade_lab.demo.options import FLOWS_WITHIN, DemoOptions
 from sdp_facade_lab.demo.plan import read_journal
 from sdp_facade_lab.demo.report import FAULTS, DemoReport, Kill

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import numpy as np
+
 from sdp_facade_clients.events import DeviceEvent
 
 _POINTS = 100

@@ -12,8 +12,8 @@ from typing import Any
 
 import tango
 
-from facade.clock import Clock
-from facade.errors import FacadeError, InfraError
+from facade.kernel.clock import Clock
+from facade.kernel.errors import FacadeError, InfraError
 from sdp_facade_lab.demo.plan import (
     AFTER,
     BEFORE,

@@ -19,16 +19,16 @@ from typing import Any
 
 import msgspec
 import tango
-from sdp_facade_clients.alert_subscription import AlertSubscription
 
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth
-from facade.clock import NEVER, Clock, Duration, Time
-from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import ACTIONS, ALERTS, Action, ActionKind, Alert, alert_record, encode
 from facade.infra.processes import Process
-from facade.severities import Severity
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import NEVER, Clock, Duration, Time
+from facade.kernel.errors import InfraError
+from facade.kernel.severities import Severity
+from sdp_facade_clients.alert_subscription import AlertSubscription
 from sdp_facade_lab import gauges
 from sdp_facade_lab.balance import Balance, Gaps, Silence, Tally
 from sdp_facade_lab.fault_runs.frame import BROKER, READY_WITHIN, SERVER, FaultRun, Size, process_name

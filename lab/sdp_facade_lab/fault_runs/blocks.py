@@ -16,13 +16,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import tango
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import NEVER, Clock, Time
-from facade.errors import BusError
 from facade.flows.blocks.source import BLOCKS, BlockSource, read_block
 from facade.infra.processes import Process
-from facade.messages import ProcessingBlock
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.clock import NEVER, Clock, Time
+from facade.kernel.errors import BusError
+from facade.sdp.messages import ProcessingBlock
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.fault_runs.frame import BROKER, READY_WITHIN, FaultRun, Size, process_name
 from sdp_facade_lab.roles import RoleContext

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 import tango
 
-from facade.clock import Clock
 from facade.flows.commands.outcomes import FINAL
+from facade.kernel.clock import Clock
 from sdp_facade_lab.command_account import Answer, CallLine, SeenLine
 from sdp_facade_lab.roles import RoleContext
 

@@ -40,19 +40,19 @@ import tango
 from confluent_kafka import KafkaException, Producer
 from rich.table import Table
 
-from facade.bus import rights
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth
-from facade.bus.quotas import name_of
-from facade.clock import wait_until
-from facade.console import table
-from facade.errors import InfraError
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
-from facade.icd.topic_model import slot_name
 from facade.infra import local
 from facade.infra.local import BROKERS
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
+from facade.kernel.bus import rights
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.bus.quotas import name_of
+from facade.kernel.clock import wait_until
+from facade.kernel.console import table
+from facade.kernel.errors import InfraError
+from facade.kernel.icd.topic_model import slot_name
 from sdp_facade_lab.balance import Balance, Silence
 from sdp_facade_lab.command_account import Answer, CallLine
 from sdp_facade_lab.fault_runs.alerts import AlertFaultRun

@@ -15,12 +15,12 @@ import msgspec
 import tango
 from msgspec.json import decode
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.controller.simulator.controller import ExecutionLine
-from facade.errors import InfraError
 from facade.flows.commands.messages import ACKS, COMMANDS, AckMessage, CommandMessage
 from facade.flows.commands.outcomes import FINAL
 from facade.infra.processes import Process
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.errors import InfraError
+from facade.sdk.controller.simulator.controller import ExecutionLine
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.command_account import FoundCommands, account
 from sdp_facade_lab.fault_runs.callers import call_random_commands, read_calls, read_seen

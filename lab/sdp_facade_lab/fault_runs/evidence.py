@@ -11,11 +11,11 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from facade.bus.kafka.admin import find_range
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.read_range import read_range
-from facade.bus.offsets import CountedOffsets
-from facade.bus.port import Record
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.offsets import CountedOffsets
+from facade.kernel.bus.port import Record
 
 _LONGEST = 400
 """Part of a record that is written as text [characters]."""

@@ -21,16 +21,16 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 
-from facade.bus.kafka.admin import ask_coordinator
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.port import Reader
-from facade.clock import SystemClock
-from facade.console import OUT, table
-from facade.errors import BusError, ConfigError
 from facade.flows.telemetry.plan import windowed
 from facade.infra.processes import Process
-from facade.manifest import manifests
-from facade.runtime.stopping import terminable
+from facade.kernel.bus.kafka.admin import ask_coordinator
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.port import Reader
+from facade.kernel.clock import SystemClock
+from facade.kernel.console import OUT, table
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.manifest import manifests
+from facade.kernel.runtime.stopping import terminable
 from sdp_facade_lab.balance import Balance, longest
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.fault_runs import evidence

@@ -10,8 +10,8 @@ from typing import ClassVar, Final
 
 import tango
 
-from facade.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
+from facade.kernel.bus.kafka.bus import KafkaBus
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.bench.raw import RawSender
 from sdp_facade_lab.fault_runs.frame import FURTHER_WORKERS, FaultRun, Size

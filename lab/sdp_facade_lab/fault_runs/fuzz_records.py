@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
-from facade.bus.port import Record
-from facade.resources import resource
+from facade.kernel.bus.port import Record
+from facade.kernel.resources import resource
 
 FuzzDocument = dict[str, Any]
 

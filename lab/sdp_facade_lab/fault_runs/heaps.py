@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import ClassVar
 
-from sdp_facade_clients.terminal import BUS, MASTER, NODE
-
-from facade.bus.offsets import ACCOUNTS, POSITIONS
 from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
 from facade.infra.processes import Process
+from facade.kernel.bus.offsets import ACCOUNTS, POSITIONS
+from sdp_facade_clients.terminal import BUS, MASTER, NODE
 from sdp_facade_lab.balance import Balance, Gaps, Tally
 from sdp_facade_lab.fault_runs import evidence
 from sdp_facade_lab.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from facade.clock import as_seconds
-from facade.errors import InfraError
 from facade.flows.commands.messages import AckMessage, CommandMessage, issued
 from facade.flows.commands.outcomes import FINAL, REJECTED, UNDELIVERED
+from facade.kernel.clock import as_seconds
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.command_account import CallLine, FoundCommands, SeenLine, first_outcomes
 
 _SOURCE = Path(__file__).parent / "porcupine"

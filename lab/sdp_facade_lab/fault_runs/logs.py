@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import tango
 
-from facade.bus.kafka.producer import KafkaStreamWriter
-from facade.bus.port import BusHealth
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter
+from facade.kernel.bus.port import BusHealth
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
 

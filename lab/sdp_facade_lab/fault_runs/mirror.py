@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.errors import BusError
 from facade.flows.mirror.messages import MODEL, TelescopeAttribute, decode_attribute
 from facade.infra.processes import Process
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.errors import BusError
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.fault_runs.frame import BROKER, READY_WITHIN, FaultRun, Size, process_name
 from sdp_facade_lab.mirror_account import MirrorFound, account_of, newest_wrong

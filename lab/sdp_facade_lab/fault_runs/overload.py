@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 import msgspec
 import tango
-from sdp_facade_clients.alert_subscription import AlertSubscription
 
-from facade.clock import wait_until
-from facade.errors import InfraError
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import AlertReport
 from facade.flows.telemetry.simulator.ingest import read_report
+from facade.kernel.clock import wait_until
+from facade.kernel.errors import InfraError
+from sdp_facade_clients.alert_subscription import AlertSubscription
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.fault_runs.frame import FURTHER_WORKERS, FaultRun, Size
 from sdp_facade_lab.roles import RoleContext

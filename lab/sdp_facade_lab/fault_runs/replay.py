@@ -15,15 +15,15 @@ from typing import Any, ClassVar, Final
 import msgspec
 import tango
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
-from facade.bus.port import BusHealth
-from facade.clock import NEVER, as_duration, utc_seconds
 from facade.flows.alerts.messages import STATES
 from facade.flows.alerts.source import AlertSource
 from facade.flows.logs.messages import LOGS
 from facade.infra.processes import Process
-from facade.messages import AlertState, ReplayPosition
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
+from facade.kernel.bus.port import BusHealth
+from facade.kernel.clock import NEVER, as_duration, utc_seconds
+from facade.sdp.messages import AlertState, ReplayPosition
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.fault_runs.blocks import tell_blocks
 from sdp_facade_lab.fault_runs.commands import CONTROLLER, CommandFaultRun

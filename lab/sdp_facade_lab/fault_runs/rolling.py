@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from facade.bus.kafka.bus import KafkaBus
 from facade.flows.alerts.messages import ALERTS, Action, Alert, decode_alert_or_action
 from facade.flows.alerts.simulator.stream import read_alert_report
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
+from facade.kernel.bus.kafka.bus import KafkaBus
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.command_account import CallLine
 from sdp_facade_lab.fault_runs.alerts import FollowerReport, digest, follow_alerts, read_entries

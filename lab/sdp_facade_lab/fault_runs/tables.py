@@ -15,14 +15,14 @@ from typing import Any
 
 import tango
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.errors import BusError
 from facade.flows.tables.fetch import fetch
 from facade.flows.tables.messages import CALIBRATION, COMPLETE, FAILED, TABLES, decode_table
 from facade.flows.tables.producer import TableProducer
 from facade.infra.processes import Process
-from facade.messages import Table
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.errors import BusError
+from facade.sdp.messages import Table
 from sdp_facade_lab.balance import Balance, Gaps, Tally
 from sdp_facade_lab.fault_runs.frame import ALWAYS, BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
 from sdp_facade_lab.roles import RoleContext, RoleProcess

@@ -7,9 +7,9 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from facade.bus.kafka.connection import Connection
-from facade.bus.kafka.transactions import retire
-from facade.bus.port import BusHealth
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.transactions import retire
+from facade.kernel.bus.port import BusHealth
 
 Scenario = Callable[["Play"], None]
 SCENARIOS: list[Scenario] = []

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from facade.bus.kafka.connection import Clients, Connection
-from facade.config import Settings
+from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.config import Settings
 from tests.simulation.broker import Broker
 from tests.simulation.groups import Groups
 from tests.simulation.network import Network

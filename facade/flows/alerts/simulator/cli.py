@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from facade.errors import ConfigError
 from facade.flows.alerts.packets import PacketCodec
 from facade.flows.alerts.simulator.stream import (
     DETECTED,
@@ -16,7 +15,8 @@ from facade.flows.alerts.simulator.stream import (
     alert_report,
     alert_shape,
 )
-from facade.icd.load import load
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
     Bootstrap,

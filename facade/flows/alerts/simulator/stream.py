@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from facade.clock import NEVER, Time
-from facade.errors import ConfigError
 from facade.flows.alerts.messages import ALERTS, PACKETS, Alert, encode
 from facade.flows.alerts.packets import PacketCodec, PacketContent
-from facade.severities import SEVERITIES, Severity
+from facade.kernel.clock import NEVER, Time
+from facade.kernel.errors import ConfigError
+from facade.kernel.severities import SEVERITIES, Severity
 from facade.simulate.pacing import Bursts, Pacer
 from facade.simulate.sender import Shape, StreamReport
 

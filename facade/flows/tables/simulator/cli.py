@@ -9,18 +9,18 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from facade.bus.kafka.bus import KafkaBus
-from facade.bus.kafka.connection import Connection
-from facade.clock import SystemClock, Time, as_duration, to_ms
-from facade.codec.arrays import Array
-from facade.config import load_settings
-from facade.console import ERR, OUT
-from facade.errors import BusError, ConfigError
 from facade.flows.tables.content import ARROW, JSON, PointingOffset, encode, encode_pointing
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.solution import KINDS, MOST_CHANNELS, Solution
-from facade.messages import TableSegment
-from facade.runtime.stopping import stopping
+from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.clock import SystemClock, Time, as_duration, to_ms
+from facade.kernel.codec.arrays import Array
+from facade.kernel.config import load_settings
+from facade.kernel.console import ERR, OUT
+from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.runtime.stopping import stopping
+from facade.sdp.messages import TableSegment
 from facade.simulate.array import BAND, DISHES, antenna_names, bandpass, has_interference
 
 _PHASE, _PHASE_APART = 0.9, 0.1

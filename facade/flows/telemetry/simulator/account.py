@@ -1,6 +1,6 @@
 """The account of a simulated stream: the records sent, and their expected outcomes.
 
-Used and late records have sequence numbers, refused ones have none; see `facade.sequences`.
+Used and late records have sequence numbers, refused ones have none; see `facade.kernel.sequences`.
 """
 
 from collections import Counter

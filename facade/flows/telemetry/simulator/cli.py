@@ -3,14 +3,14 @@
 from functools import partial
 from typing import Annotated, Any
 
-from facade.clock import SECOND, SystemClock
-from facade.console import ERR
-from facade.errors import ConfigError
 from facade.flows.telemetry.simulator.faults import FAR, Faults, Loss, Scenario, Silence, Skew, TimeLimits
 from facade.flows.telemetry.simulator.heaps import HeapNumbers, HeapStream
 from facade.flows.telemetry.simulator.ingest import HeapReport, heap_report, heap_shape
 from facade.flows.telemetry.summed import sums_of
-from facade.icd.load import load
+from facade.kernel.clock import SECOND, SystemClock
+from facade.kernel.console import ERR
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.load import load
 from facade.simulate.sender import Stop
 from facade.simulate.sending import (
     Bootstrap,

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from facade.bus.port import Headers
-from facade.clock import Time, as_seconds
-from facade.codec.heap_batches import TYPES, heap_batch
 from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 from facade.flows.telemetry.summed import BatchSums
+from facade.kernel.bus.port import Headers
+from facade.kernel.clock import Time, as_seconds
+from facade.kernel.codec.heap_batches import TYPES, heap_batch
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from facade.clock import as_duration
-from facade.codec.columns import Column as Column
 from facade.flows.telemetry.simulator.faults import Faults, HeapOutcome, Scenario
+from facade.kernel.clock import as_duration
+from facade.kernel.codec.columns import Column as Column
 
 PACKETS = 512
 FRACTION_STEPS = 10_000

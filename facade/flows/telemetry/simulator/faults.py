@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
-from facade.errors import ConfigError
+from facade.kernel.errors import ConfigError
 
 MARGIN = 1.0
 """Smallest distance of data times from the ICD's limits [s]: the outcome of nearer ones would depend on chance."""

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from facade.codec.decode import Reason
 from facade.flows.telemetry.simulator.faults import HIGHEST_NODE
-from facade.outcome import TOMBSTONE
+from facade.kernel.codec.decode import Reason
+from facade.kernel.outcome import TOMBSTONE
 
 
 @dataclass(frozen=True, slots=True)

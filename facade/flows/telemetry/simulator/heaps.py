@@ -12,12 +12,12 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from facade.clock import SECOND, Time, as_seconds
 from facade.flows.telemetry.simulator.account import SentAccount
 from facade.flows.telemetry.simulator.draws import FRACTION_STEPS, PACKETS, Block, Column, Draws
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.garbage import GARBAGE
-from facade.messages import Heap
+from facade.kernel.clock import SECOND, Time, as_seconds
+from facade.sdp.messages import Heap
 from facade.simulate.sender import EncodedRecords
 
 CHANNELS: Final = 65_536

@@ -8,11 +8,11 @@ import msgspec
 import numpy as np
 import typer
 
-from facade.clock import SECOND, SystemClock, Time
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan, plan, windowed
-from facade.icd.fields import bound, is_numeric, kind, properties
-from facade.icd.load import load
+from facade.kernel.clock import SECOND, SystemClock, Time
+from facade.kernel.icd.fields import bound, is_numeric, kind, properties
+from facade.kernel.icd.load import load
 from facade.simulate.pacing import Pacer
 from facade.simulate.sender import Shape, Stop, StreamReport
 from facade.simulate.sending import Bootstrap, Count, Prefix, ReportFile, Seconds, Seed, deployment, send, sending

@@ -1,0 +1,394 @@
+"""The history of attributes, from the files of an archive; see `facade.archive.recording`.
+
+A file is sorted by key, so only the row groups with the key are read. They are read by pyarrow, which verifies the
+checksums of pages. Files never change, so records that were read are kept for later requests, as arrays. Files of two
+archives in one folder overlap; each of their records counts once.
+
+A plot is a line that holds a value until the next one. It is broken at a gap, at NaN and at infinity, and values that
+are not VALID have a marker.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from facade.archive.files import ArchiveError, by_partition, hour_in, no_archive
+from facade.archive.reading import around, bounds, opened, read_batches
+from facade.archive.recording import HISTORY, REPEAT
+from facade.archive.stores import Store
+from facade.kernel.clock import MINUTE, NEVER, Duration, Time, as_duration, from_ms, to_ms, utc_text
+from facade.kernel.errors import ConfigError, writing
+from facade.kernel.icd.model import Icd
+from facade.kernel.icd.units import unit_of
+from facade.kernel.instances import pattern_of
+from facade.kernel.printable import printable
+from facade.sdp.messages import History
+
+SILENT_US = as_duration(1.5 * REPEAT)
+"""Time without a record after which an attribute counts as not recorded [us]."""
+_DISORDER_US = MINUTE
+"""Largest step back of the times in a partition: the clocks of brokers differ [us]."""
+_READERS = 4
+"""Files read at the same time."""
+_MOST_KEPT = 3000
+"""Pairs of a file and an attribute with kept records: some days of one attribute."""
+_MOST_NAMES = 5
+_NEWEST: Final = [("key", "ascending"), ("at_us", "descending"), ("offset", "descending")]
+
+_COLUMNS: Final = ("offset", "timestamp", "key", "value")
+_KEPT: Final = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
+"""Columns of the records of a file."""
+
+_decode_one = msgspec.json.Decoder(History).decode
+
+Point = tuple[Time, History]
+"""Time of recording, which is the time of the push [Unix us], and the value."""
+
+
+@dataclass(slots=True)
+class Series:
+    """The history of one attribute."""
+
+    points: list[Point] = field(default_factory=list)
+    """Points. The first one may precede the requested time: it is the value at the begin, if that is known.
+
+    A `gap` means that values may be missing before this one.
+    """
+    gaps: dict[Time, Time] = field(default_factory=dict)
+    """By the time of a point with a gap, the time of the previous record: values may be missing in between."""
+    last: Time = NEVER
+    """Time of the last record: it may repeat the last point."""
+    unreadable: int = 0
+
+
+class _Read(NamedTuple):
+    """Records of one attribute in a file, in any order; all arrays are of shape (records,)."""
+
+    log: str
+    """Log that counts the offsets."""
+    offset: npt.NDArray[np.int64]
+    at: npt.NDArray[np.int64]
+    """Time of recording [Unix us]."""
+    messages: npt.NDArray[np.object_]
+    """None: it is undecodable."""
+
+
+def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
+    """Return the points of a time.
+
+    A point is a record that differs from the record before it in value, quality or time, or that follows a gap.
+    """
+    logs = {one.log: number for number, one in enumerate(read)}
+    log = np.repeat([logs[one.log] for one in read], [len(one.at) for one in read])
+    offset, at, messages = (np.concatenate([one[column] for one in read]) for column in (1, 2, 3))
+    # Each record once, and in the order of time.
+    order = np.lexsort((offset, log))
+    again = np.zeros(len(order), dtype=np.bool_)
+    again[1:] = (np.diff(offset[order]) == 0) & (np.diff(log[order]) == 0)
+    once = order[~again]
+    once = once[np.lexsort((offset[once], at[once]))]
+    at, messages = at[once], messages[once]
+    is_readable = np.array([one is not None for one in messages], dtype=np.bool_)
+    unreadable = int(np.count_nonzero(~is_readable & (at >= begin) & (at < end)))
+    at, messages = at[is_readable], messages[is_readable]
+    # The last record before the time is the value at its begin.
+    chosen = slice(max(np.searchsorted(at, begin) - 1, 0), np.searchsorted(at, end))
+    times, shown = at[chosen].tolist(), None
+    series = Series(last=times[-1] if times else NEVER, unreadable=unreadable)
+    before = times[0] if times else NEVER
+    for time, one in zip(times, messages[chosen].tolist(), strict=True):
+        has_gap = one.gap or time - before > SILENT_US
+        value = (one.time, one.quality, one.value)
+        if has_gap or value != shown:
+            series.points.append((time, replace(one, gap=True) if has_gap and not one.gap else one))
+            if has_gap and shown is not None:
+                series.gaps[time] = before
+        before, shown = time, value
+    return series
+
+
+class HistoryArchive:
+    """The history of attributes in an archive.
+
+    Each method raises `ArchiveError` if the archive has no history, or a file of it is unreadable, and names the file.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
+
+    def extent(self) -> tuple[Time, Time]:
+        """Return the times of the first and the last record."""
+        return self._extent(self._partitions())
+
+    def read(self, name: str, begin: Time, end: Time) -> Series:
+        """Return the history of an attribute in [begin, end) [Unix us]."""
+        partitions = self._partitions()
+        self._require(partitions, begin, end)
+        found = self._find(partitions, name, begin, end)
+        if not found.points:
+            raise ArchiveError(self._nothing(partitions, name, begin, end))
+        return found
+
+    def find(self, name: str, begin: Time, end: Time) -> Series:
+        """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
+        return self._find(self._partitions(), name, begin, end)
+
+    def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
+        read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
+        return _series(read, begin, end) if read else Series()  # none: a gap, or the worker is behind
+
+    def at(self, time: Time) -> dict[str, Point]:
+        """Return the values of all attributes at a time [Unix us], by name."""
+        partitions = self._partitions()
+        self._require(partitions, time, time + Duration(1))
+        return self._at(partitions, time)
+
+    def _at(self, partitions: list[list[str]], time: Time) -> dict[str, Point]:
+        begin = time - SILENT_US
+        read = self._gather(
+            partitions, begin, time, lambda name: self._read(name, "timestamp", to_ms(begin), to_ms(time))
+        )
+        found: dict[str, Point] = {}
+        newest = pa.concat_tables(table for _, table in read).sort_by(_NEWEST) if read else pa.table({})
+        columns = (newest[name].to_pylist() for name in ("key", "at_us", "value") if read)
+        for key, at, value in zip(*columns, strict=True):
+            name = key.decode(errors="replace")
+            if name not in found and (message := _decoded(value)) is not None:
+                found[name] = at, message
+        return found
+
+    # Files
+
+    def _gather(self, partitions: list[list[str]], begin: Time, end: Time, read: Callable[[str], Any]) -> list[Any]:
+        """Read each file that may have records of a time [Unix us]; return the results."""
+        names = chain.from_iterable(around(files, begin - _DISORDER_US, end + _DISORDER_US) for files in partitions)
+        with ThreadPoolExecutor(_READERS) as pool:
+            return [*pool.map(read, names)]
+
+    def _partitions(self) -> list[list[str]]:
+        """Return the files of each partition in the order of its log."""
+        found = [*by_partition(self._store.names(HISTORY)).values()]
+        if not found:
+            if not self._store.names():
+                raise no_archive(self._store)
+            what = f"{self._store}: expected an archive with the topic {HISTORY}, got one without it"
+            raise ArchiveError(f"{what}: set SDP_HISTORY=true for the device servers, and archive the topic")
+        return found
+
+    def _extent(self, partitions: list[list[str]]) -> tuple[Time, Time]:
+        hours = {name: hour_in(name) for files in partitions for name in files}
+        first, last = min(hours.values()), max(hours.values())
+        times = [time for name, hour in hours.items() if hour in (first, last) for time in self._span(name)]
+        return min(times), max(times)
+
+    def _span(self, name: str) -> Iterator[Time]:
+        with opened(self._store, name) as file:
+            yield from (from_ms(time) for found in bounds(file, "timestamp") for time in found or ())
+
+    def _require(self, partitions: list[list[str]], begin: Time, end: Time) -> None:
+        first, last = self._extent(partitions)
+        if end <= first or begin > last + SILENT_US:
+            asked = utc_text(begin) if end == begin + Duration(1) else f"{utc_text(begin)} to {utc_text(end)}"
+            raise ArchiveError(f"expected a time from {utc_text(first)} to {utc_text(last)}, got {asked}")
+
+    def _nothing(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> str:
+        names = self._at(partitions, min(end, self._extent(partitions)[1]))
+        lowered = {one.lower(): one for one in names}
+        near = [one for one in lowered if one.endswith(f"/{name.lower()}")][:_MOST_NAMES]
+        near = near or get_close_matches(name.lower(), lowered, _MOST_NAMES)
+        what = f"{name}: expected DEVICE/ATTRIBUTE with records from {utc_text(begin)} to {utc_text(end)}, got none"
+        return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
+
+    def _read_rows(self, name: str, key: bytes) -> _Read:
+        """Return the records of a key in a file."""
+        log, read = self._read(name, "key", key, key)
+        messages = np.empty(len(read), dtype=object)
+        messages[:] = [_decoded(value) for value in read["value"].to_pylist()]
+        return _Read(log, read["offset"].to_numpy(), read["at_us"].to_numpy(), messages)
+
+    def _read(self, name: str, column: str, low: Any, high: Any) -> tuple[str, pa.Table]:
+        """Return the log of a file, and its records with a key whose time [Unix ms] or key is from `low` to `high`."""
+        log, tables = "", [_KEPT.empty_table()]
+        for entry, batch in read_batches(self._store, name, column, low, high, _COLUMNS):
+            log = f"{entry.log} {entry.partition}"
+            columns = {one: batch[one] for one in ("offset", "key", "value")}
+            tables.append(pa.table({"at_us": pc.multiply(batch["timestamp"].cast(pa.int64()), 1000), **columns}))
+        found = pa.concat_tables(tables)
+        return log, found.filter(pc.is_valid(found["key"]))
+
+
+def _decoded(value: bytes | None) -> History | None:
+    try:
+        return _decode_one(value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# Pictures
+
+_COLOURS = {"WARNING": "tab:orange", "ALARM": "tab:red", "INVALID": "tab:gray"}
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MOST_TEXTS = 20
+_LINES = 16
+"""Height of a plot in a terminal [lines]."""
+_BESIDE = 14
+"""Columns beside such a plot."""
+
+
+class _Curve(NamedTuple):
+    """The drawing of an attribute."""
+
+    times: npt.NDArray[np.int64]
+    """[Unix us]"""
+    heights: npt.NDArray[np.float64]
+    """NaN: the line is broken."""
+    texts: list[str]
+    """Texts at the heights 0, 1, 2 ..., if the values are texts."""
+    marks: dict[str, tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]]
+    """Times and heights of the values with a quality that is not VALID."""
+
+
+def unit_in(icd: Icd, name: str) -> str:
+    """Return the unit of an attribute in the interface; empty: it has none, or the attribute is unknown."""
+    device, _, attribute = name.lower().rpartition("/")
+    units = {
+        unit_of(icd, one)
+        for device_class in icd.classes.values()
+        if re.fullmatch(pattern_of(device_class.device), device)
+        for one in device_class.attributes
+        if one.name.lower() == attribute
+    }
+    return next(iter(units), "")
+
+
+def draw(file: Path, name: str, unit: str, series: Series, begin: Time, end: Time) -> None:
+    """Draw an attribute from `begin` to `end` [Unix us] to a file."""
+    try:
+        from matplotlib.figure import Figure  # takes a second to load
+    except ImportError as error:
+        raise ConfigError("pictures need matplotlib: pip install 'sdp-tango-facade[tables]'") from error
+    curve = _curve(name, series, end)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.step(_dates(curve.times), curve.heights, where="post", linewidth=1.0)
+    for quality, (times, heights) in curve.marks.items():
+        axes.plot(_dates(times), heights, ".", color=_COLOURS[quality], label=quality)
+    if curve.texts:
+        axes.set_yticks(range(len(curve.texts)), [*map(_drawable, curve.texts)], parse_math=False)
+    if curve.marks:
+        axes.legend()
+    axes.set_title(_drawable(name), parse_math=False)
+    axes.set_ylabel(_drawable(unit), parse_math=False)
+    axes.set(xlabel="UTC", xlim=_dates([begin, end]))
+    axes.grid(visible=True, alpha=0.3)
+    try:
+        with writing(file):
+            figure.savefig(file)
+    except ValueError as error:
+        raise ConfigError(f"{file}: expected a file .svg, .png or .pdf") from error
+
+
+def sketch(name: str, unit: str, series: Series, begin: Time, end: Time, width: int) -> str:
+    """Return a drawing of an attribute for a terminal of some columns."""
+    try:
+        from plotille import Figure
+    except ImportError as error:
+        raise ConfigError("pictures in a terminal need plotille: pip install 'sdp-tango-facade[tables]'") from error
+    curve = _curve(name, series, end)
+    known = curve.heights[np.isfinite(curve.heights)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    if curve.texts:
+        low, high = -0.5, len(curve.texts) - 0.5
+    elif low == high:
+        low, high = low - 1, high + 1
+
+    def label(val: Any, chars: int, delta: float, left: bool = False) -> str:
+        if left:  # in columns, at the axis of time
+            return utc_text(begin + round(val / columns * (end - begin)))[11:19].ljust(chars)
+        if curve.texts:
+            row = round(val + 0.5)
+            return printable(curve.texts[row])[:chars].rjust(chars) if row < len(curve.texts) else ""
+        return f"{val:.6g}".rjust(chars)
+
+    figure = Figure()
+    figure.width, figure.height, figure.with_colors = max(width - _BESIDE, 10), len(curve.texts) or _LINES, False
+    columns = figure.width * 2
+    figure.x_label = "UTC"
+    figure.register_label_formatter(float, label)
+    figure.set_x_limits(0, columns)
+    figure.set_y_limits(low, high)
+    places = np.clip((curve.times - begin) * columns // (end - begin), 0, columns)
+    is_known = np.isfinite(curve.heights)
+    for part in np.split(np.arange(len(places)), np.flatnonzero(np.diff(is_known)) + 1):
+        if len(part) and is_known[part[0]]:
+            figure.plot(*_thinned(places[part], curve.heights[part]))
+    for quality, (times, heights) in curve.marks.items():
+        at = np.clip((times - begin) * columns // (end - begin), 0, columns)
+        if shown := {pair for pair in zip(at.tolist(), heights.tolist(), strict=True) if math.isfinite(pair[1])}:
+            figure.scatter(*zip(*sorted(shown), strict=True), marker=quality[0])
+    title = printable(f"{name} [{unit}]" if unit else name)
+    drawn = figure.show().partition("\n")[2]  # without the name of the axis
+    return "\n".join((title, drawn, *(f"{quality[0]}: {quality}" for quality in curve.marks)))
+
+
+def _thinned(places: npt.NDArray[np.int64], heights: npt.NDArray[np.float64]) -> tuple[list[Any], list[Any]]:
+    """Return the points of a step line that differ: at most five in each column."""
+    columns, first = np.unique(places, return_index=True)
+    last = heights[[*(first[1:] - 1), -1]]
+    before = np.concatenate([heights[:1], last[:-1]])
+    lows, highs = np.minimum.reduceat(heights, first), np.maximum.reduceat(heights, first)
+    points = np.stack([before, heights[first], lows, highs, last], 1)
+    return np.repeat(columns, points.shape[1]).tolist(), points.ravel().tolist()
+
+
+def _curve(name: str, series: Series, end: Time) -> _Curve:
+    messages = [one for _, one in series.points]
+    heights, texts = _heights(name, [one.value for one in messages])
+    steps: list[tuple[Time, float]] = []
+    for (recorded, one), height in zip(series.points, heights, strict=True):
+        time = one.time
+        if (known := series.gaps.get(recorded)) is not None:
+            steps += [(known, steps[-1][1]), (known, math.nan)]
+            time = time if time > known else recorded  # a value from before the gap
+        steps.append((time, height))
+    if messages:
+        steps.append((max(steps[-1][0], min(series.last, end)), heights[-1]))
+    marks = {}
+    for quality in _COLOURS:
+        if chosen := [row for row, one in enumerate(messages) if one.quality == quality]:
+            marks[quality] = np.array([messages[row].time for row in chosen]), np.array(heights)[chosen]
+    return _Curve(np.array([time for time, _ in steps]), np.array([height for _, height in steps]), texts, marks)
+
+
+def _heights(name: str, values: Sequence[Any]) -> tuple[list[float], list[str]]:
+    """Return the heights of values, and the texts at 0, 1, 2 ... if they are texts."""
+    numbers: list[Any] = [_NOT_FINITE.get(value, value) if isinstance(value, str) else value for value in values]
+    if all(isinstance(one, int | float) for one in numbers):
+        return [float(one) if math.isfinite(one) else math.nan for one in numbers], []
+    texts = sorted({str(value) for value in values})
+    if not all(isinstance(value, str) for value in values) or len(texts) > _MOST_TEXTS:
+        raise ConfigError(f"{name}: expected numbers, or at most {_MOST_TEXTS} different texts to draw; try --csv")
+    return [float(texts.index(value)) for value in values], texts
+
+
+def _drawable(text: str) -> str:
+    return printable(text).encode("ascii", "backslashreplace").decode()  # the font may lack other characters
+
+
+def _dates(times: Iterable[Any]) -> Any:
+    return np.fromiter(times, np.int64).astype("datetime64[us]")

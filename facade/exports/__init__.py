@@ -1,1 +1,0 @@
-"""Files derived from the ICD, for other programs and for people; see `facade.exports.files`."""

@@ -1,0 +1,1 @@
+"""Apache Kafka behind the Protocols of `facade.kernel.bus.port`; the only package that imports its client."""

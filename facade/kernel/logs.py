@@ -1,0 +1,87 @@
+"""Log lines of all processes: in a form for people, or in SKA's."""
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TextIO
+
+from facade.kernel.errors import ConfigError
+from facade.kernel.printable import printable
+
+LEVEL_VARIABLE = "SDP_LOG_LEVEL"
+FORMAT_VARIABLE = "SDP_LOG_FORMAT"
+
+PLAIN, SKA = "plain", "ska"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_SKA_VERSION = "1"
+
+
+class PlainFormatter(logging.Formatter):
+    """Formats a record as a line for people; further lines are indented, so that none looks like a record."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, or lines."""
+        return printable(super().format(record), keep="\n").replace("\n", "\n    ")
+
+
+class SkaFormatter(logging.Formatter):
+    r"""Formats a record by SKA's software guidelines.
+
+    ``version|timestamp|severity|threadID|funcname|filename#lineno|tags|message``, the time in UTC. A record is
+    always one line: line ends within it, as in a traceback, are written as ``\n``.
+
+    Parameters
+    ----------
+    tags
+        ``name:value`` pairs about the process, separated by commas.
+    """
+
+    def __init__(self, tags: str = "") -> None:
+        super().__init__("%(message)s")
+        self._tags = tags
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields = (
+            _SKA_VERSION,
+            time,
+            record.levelname,
+            record.threadName or "",
+            record.funcName or "",
+            f"{record.filename}#{record.lineno}",
+            self._tags,
+        )
+        # No field may contain a separator; the message is the last one.
+        head = "|".join(field.replace("|", "/") for field in fields)
+        return printable(f"{head}|{super().format(record)}".replace("\r", "\\r").replace("\n", "\\n"))
+
+
+def start_logging(tags: str = "", environment: Mapping[str, str] = os.environ) -> None:
+    """Log at the level of SDP_LOG_LEVEL in the form of SDP_LOG_FORMAT.
+
+    SKA's lines go to standard output, as in its guidelines; the others to standard error.
+
+    Raises
+    ------
+    ConfigError
+        The level or the form does not exist.
+    """
+    level = _chosen(LEVEL_VARIABLE, environment.get(LEVEL_VARIABLE, "").upper() or "INFO", LEVELS)
+    form = _chosen(FORMAT_VARIABLE, environment.get(FORMAT_VARIABLE, "").lower() or PLAIN, (PLAIN, SKA))
+    stream: TextIO = sys.stdout if form == SKA else sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(SkaFormatter(tags) if form == SKA else PlainFormatter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+def _chosen(variable: str, given: str, known: tuple[str, ...]) -> str:
+    if given not in known:
+        raise ConfigError(f"{variable}={given}: expected one of {', '.join(known)}")
+    return given

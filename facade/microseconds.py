@@ -1,3 +1,0 @@
-"""The types of `facade.clock`; what mypy lets a program do with them stands in ``microseconds.pyi``."""
-
-Time = Duration = int

@@ -1,0 +1,1 @@
+"""What controllers and producers use; `sdp_facade_sdk` has the public names."""

@@ -1,0 +1,1 @@
+"""What the flows of SDP share: its records, the states of its devices, heartbeats, and the division into racks."""

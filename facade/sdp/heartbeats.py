@@ -1,0 +1,277 @@
+"""Heartbeats: each process of the facade and each controller writes them to one topic; its last one says `stopping`.
+
+Device servers write theirs to a second topic as well, where nobody else may write. There they learn who serves their
+devices: on the first topic, any program with heartbeats could pose as a server's successor.
+
+Silence is judged by the log alone, from the broker's timestamps of heartbeats. The judge writes heartbeats itself: if
+even these do not come, the bus is away, and the state of every component is unknown.
+"""
+
+import re
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from facade import __version__
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import NEVER, SECOND, Clock, Duration, Time, as_duration, as_seconds
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.icd.topic_model import slot_name
+from facade.kernel.outcome import USED, Outcome
+from facade.kernel.printable import listed
+from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.flow import Flow
+from facade.kernel.runtime.health_issues import DEGRADED, FAILED
+from facade.kernel.runtime.steps import StepThread
+from facade.sdp import messages
+
+TOPIC, SERVERS = "heartbeats", "server-heartbeats"
+INTERVAL = 1.0
+"""Time between two heartbeats [s]."""
+_HURRY = 0.1
+"""Time between two heartbeats of a standby that waits for the lease [s]."""
+STANDBY = "-standby"
+"""End of a standby's name, behind the name of its server."""
+SILENT = as_duration(3.5)
+"""Silence after which a component counts as away."""
+_FOLLOWED_WITHIN = 20 * SECOND
+"""Silence of a device server by which a standby should have taken its place."""
+_STUCK = 60.0
+"""A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
+_MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
+_UNWELL = (DEGRADED, FAILED)
+_ALARMED = ("ALARM", "FAULT")
+_INCARNATION = re.compile(r"(?P<began>\d{1,10}\.\d{3})-(?:(?P<host>.+)-)?")
+
+HeartbeatMessage = messages.Heartbeat
+decode_heartbeat = BatchDecoder(HeartbeatMessage).decode_one
+
+
+def heartbeat_record(heartbeat: HeartbeatMessage, topic: str = TOPIC) -> Record:
+    """Return the record of a heartbeat."""
+    return Record(topic=topic, key=heartbeat.component.encode(), value=msgspec.json.encode(heartbeat))
+
+
+def began(incarnation: str) -> float:
+    """Return the start time of an incarnation, by its host's clock [Unix s]; 0: its text has none."""
+    found = _INCARNATION.match(incarnation)
+    return float(found["began"]) if found else 0.0
+
+
+def host_of(incarnation: str) -> str:
+    """Return the host of an incarnation; empty text: its text has none, as of an older release."""
+    found = _INCARNATION.match(incarnation)
+    return (found["host"] or "") if found else ""
+
+
+class SignOfLife:
+    """Writes heartbeats; in a device server also a periodic task, see `facade.kernel.runtime.event_loop.PeriodicTask`.
+
+    Parameters
+    ----------
+    component
+        Name of the process, the same after a restart.
+    send
+        Queues a record, and never waits.
+    complaints
+        Returns the devices' complaints about their own health.
+    """
+
+    def __init__(
+        self,
+        component: str,
+        role: messages.HeartbeatRole,
+        send: Callable[[Record], None],
+        clock: Clock,
+        *,
+        complaints: Callable[[], Sequence[messages.DeviceComplaint]] = tuple,
+    ) -> None:
+        self.incarnation = f"{as_seconds(clock.now_us()):.3f}-{socket.gethostname()}-{secrets.token_hex(4)}"
+        self.hurries: Callable[[], bool] = lambda: False
+        """Returns whether the next sign should come as soon as possible."""
+        self.devices: Sequence[str] = ()
+        """Devices whose commands this process executes."""
+        self.group = ""
+        """Group of controllers that share these devices; empty: none."""
+        self.interval = INTERVAL
+        """Time between two heartbeats [s]."""
+        self.send = send
+        self.sent: Callable[[HeartbeatMessage, float], None] = lambda heartbeat, monotonic: None
+        """Called with each heartbeat and the monotonic time [s]."""
+        self.flush: Callable[[float], None] = lambda timeout: None
+        """Waits for queued records, at most some time [s]."""
+        self._component, self._role, self._complaints, self._clock = component, role, complaints, clock
+        self._next = float("-inf")
+
+    def perform(self) -> None:
+        """Write a heartbeat if it is due."""
+        now = self._clock.monotonic()
+        if now >= self._next:
+            self._next = now + (min(_HURRY, self.interval) if self.hurries() else self.interval)
+            self.beat()
+
+    def beat(self) -> None:
+        """Write a heartbeat."""
+        self._give(stopping=False)
+
+    def end(self) -> None:
+        """Write the final heartbeat."""
+        self._give(stopping=True)
+        self.flush(INTERVAL)
+
+    def _give(self, *, stopping: bool) -> None:
+        heartbeat = HeartbeatMessage(
+            component=self._component,
+            incarnation=self.incarnation,
+            devices=list(self.devices),
+            group=self.group,
+            time=self._clock.now_us(),
+            interval=self.interval,
+            role=self._role,
+            stopping=stopping,
+            version=__version__,
+            complaints=_limited(self._complaints()),
+        )
+        self.sent(heartbeat, self._clock.monotonic())
+        for topic in (SERVERS, TOPIC) if self._role == "server" else (TOPIC,):
+            self.send(heartbeat_record(heartbeat, topic))
+
+
+class Pulse:
+    """Writes heartbeats beside a worker's loop, which may wait for the bus, as long as the loop turns."""
+
+    def __init__(self, sign: SignOfLife, clock: Clock) -> None:
+        self._sign, self._clock = sign, clock
+        self._round_at = clock.monotonic()
+        self._thread = StepThread(self._beat, "heartbeats", each=INTERVAL / 4)
+        self.start = self._thread.start
+
+    def came_round(self) -> None:
+        """Note a turn of the loop."""
+        self._round_at = self._clock.monotonic()
+
+    def end(self) -> None:
+        """Stop, and write the final heartbeat."""
+        self._thread.end(INTERVAL)
+        self._sign.end()
+
+    def _beat(self) -> None:
+        if self._clock.monotonic() - self._round_at < _STUCK:
+            self._sign.perform()
+
+
+class Heard(NamedTuple):
+    """The last heartbeat of a component."""
+
+    heartbeat: HeartbeatMessage
+    at: Time
+    """Append time of the heartbeat, by the broker's clock."""
+
+
+class Heartbeats(Flow):
+    """A flow: the newest heartbeat of each component, on one of the two topics."""
+
+    def __init__(self, topic: str = TOPIC) -> None:
+        self.topic = topic
+        self.newest: dict[str, Heard] = {}
+        """By component; after its final heartbeat it is `stopping`."""
+        self.listeners: list[Callable[[HeartbeatMessage, Time], None]] = []
+        """Called with each heartbeat and the broker's timestamp."""
+        self._newest = self._flowing_since = NEVER
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Process a heartbeat; see `facade.kernel.runtime.flow.Flow`."""
+        heartbeat = decode_heartbeat(record.value)
+        if not isinstance(heartbeat, HeartbeatMessage):
+            return heartbeat
+        at = record.timestamp_us
+        if abs(at - self._newest) > SILENT:
+            self._flowing_since = at  # the bus was away, or its clock was set
+        self._newest = at
+        self.newest[heartbeat.component] = Heard(heartbeat, at)
+        for listener in self.listeners:
+            listener(heartbeat, at)
+        return USED
+
+    def silence(self, component: str) -> Duration:
+        """Return the time that the bus was available without a heartbeat of a component."""
+        heard = self.newest.get(component)
+        # A timestamp in the future was assigned before the broker's clock was set back.
+        at = heard.at if heard is not None and heard.at <= self._newest + SILENT else NEVER
+        return self._newest - max(self._flowing_since, at)
+
+    @property
+    def can_tell(self) -> bool:
+        """Return whether heartbeats have come for long enough to judge silence."""
+        return self._newest - self._flowing_since > SILENT
+
+    def alive(self, component: str) -> bool:
+        """Return whether a component is alive."""
+        heard = self.newest.get(component)
+        return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
+
+    def is_followed(self, server: str) -> bool:
+        """Return whether a standby of a device server is there, or starts in its place, and is not late."""
+        return self.alive(server + STANDBY) and self.silence(server) <= _FOLLOWED_WITHIN
+
+    def heard_of(self, role: str) -> list[str]:
+        """Return the known workers of a role; a slot is part of the name."""
+        return [name for name in self.newest if name.startswith(slot_name(role, ""))]
+
+    def alive_of(self, role: str) -> list[str]:
+        """Return the living workers of a role."""
+        return [name for name in self.heard_of(role) if self.alive(name)]
+
+
+def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.DeviceComplaint]:
+    first, others = list(complaints[:_MOST_COMPLAINTS]), complaints[_MOST_COMPLAINTS:]
+    if others:
+        devices = [*dict.fromkeys(one.device for one in others)]
+        text = f"and {len(others)} more complaints of devices of this server: {listed(devices, _MOST_NAMED)}"
+        first.append(messages.DeviceComplaint(device=devices[0], text=text[:_LONGEST_TEXT]))
+    return first
+
+
+def complaints_of(
+    shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str] = lambda device: ""
+) -> list[messages.DeviceComplaint]:
+    """Return the problems of devices, by their readings.
+
+    Parameters
+    ----------
+    shown
+        Readings by device and attribute.
+    scope
+        Returns the subarray that must scan for a problem of a device to count; empty: it always counts.
+    """
+    found = []
+    for device, readings in shown.items():
+        reasons: Sequence[object] = ()
+        health, state = (str(readings[name].value) if name in readings else "" for name in ("healthState", "State"))
+        if health in _UNWELL:
+            reasons = _lines(readings, "healthInfo")
+            text = f"health is {health}: {'; '.join(map(str, reasons))}"
+        elif not health and state in _ALARMED:
+            # The first line is the state.
+            text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
+        elif beyond := [name for name, one in readings.items() if one.quality is Quality.ALARM]:
+            text = f"alarm limits are reached: {', '.join(beyond)}"
+        else:
+            continue
+        found.append(
+            messages.DeviceComplaint(
+                device=device,
+                text=text[:_LONGEST_TEXT],
+                subarray=scope(device),
+                reasons=[str(reason)[:_LONGEST_TEXT] for reason in reasons],
+            )
+        )
+    return found
+
+
+def _lines(readings: Mapping[str, Reading], name: str) -> Sequence[object]:
+    value = readings[name].value if name in readings else ()
+    return value if isinstance(value, tuple) else (value,)
