@@ -30,7 +30,7 @@ demo: $(STAMP) ## Run the whole system on this machine, with a simulated SDP
 test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
 	@BIN=$(BIN) PROCESSES=$(PROCESSES) scripts/test $(ARGS)
 
-clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), taurus, itango, dsconfig
+clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), C++, taurus, itango, dsconfig
 	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/clients $(ARGS)
 
 conformance: $(STAMP) ## Compare a running system with the ICD (TANGO_HOST, KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX; ARGS=--active commands it)
@@ -118,5 +118,5 @@ $(DOCS): $(STAMP)
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	@touch $@
 
-$(CLIENTS): $(wildcard tests/clients/requirements-*.txt tests/clients/debian-*.txt tests/clients/jtango/*) scripts/bootstrap | $(STAMP)
+$(CLIENTS): $(wildcard tests/clients/requirements-*.txt tests/clients/debian-*.txt tests/clients/jtango/* tests/clients/cpp/*) scripts/bootstrap | $(STAMP)
 	@scripts/bootstrap clients

@@ -1,98 +1,31 @@
 """JTango, which Jive, Astor and ATK panels are made of: a Java client of the real devices."""
 
-import json
 import math
-import queue
-import subprocess
-import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.clients.conftest import SILENT
 from tests.clients.events import ONLINE, await_events
 from tests.clients.expectations import FAMILIES, Shown, expected
-from tests.clients.foreign import JTANGO, environment, installed
+from tests.clients.foreign import JTANGO, LineClient, installed
 from tests.support.deployment import ICD, MASTER, Deployment, node_device, subarray_device
-from tests.support.waiting import HANG, until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
 SUBARRAY = subarray_device(2)
 
 
-class Jive:
-    """A Java process that does what it is asked to, and tells of events."""
-
-    def __init__(self, deployment: Deployment, folder: Path) -> None:
-        self.events: list[dict[str, Any]] = []
-        self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
-        self.log = (folder / "jtango.log").open("w")
-        self._process = subprocess.Popen(
-            ["java", "-cp", f"{installed(JTANGO / 'classes')}:{JTANGO}/libs/*", "Client"],
-            env=environment(deployment.tango_host, folder),
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def ask(self, *words: object) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        self._process.stdin.write("\t".join(map(str, words)) + "\n")
-        self._process.stdin.flush()
-        return self._answers.get(timeout=HANG)
-
-    def read(self, device: str, attribute: str) -> dict[str, Any]:
-        """Return the value of something that comes: what stood still for 3 s is stale for a moment."""
-
-        def valid() -> dict[str, Any]:
-            found = self.ask("read", device, attribute)
-            return found if "value" in found else {}
-
-        return until(valid, f"{device} shows {attribute}")
-
-    def subscribe(self, device: str, attribute: str) -> None:
-        found = self.ask("subscribe", device, attribute)
-        assert "id" in found, found
-
-    def values(self, attribute: str) -> list[Any]:
-        return [event.get("value") for event in list(self.events) if event["event"] == attribute]
-
-    def end(self) -> int:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            return self._process.wait(HANG)
-        finally:
-            self._process.kill()
-            self._reader.join()
-            self.log.close()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                found = json.loads(line)
-                if "event" in found:
-                    self.events.append(found)
-                else:
-                    self._answers.put(found)
-
-
 @pytest.fixture(scope="module")
-def jive(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jive]:
-    found = Jive(system, tmp_path_factory.mktemp("jtango"))
+def jive(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineClient]:
+    argv = ["java", "-cp", f"{installed(JTANGO / 'classes')}:{JTANGO}/libs/*", "Client"]
+    found = LineClient(argv, system.tango_host, tmp_path_factory.mktemp("jtango"))
     yield found
     assert found.end() == 0
 
 
-def test_jive_shows_what_the_icd_says(jive: Jive) -> None:
+def test_jive_shows_what_the_icd_says(jive: LineClient) -> None:
     devices = jive.ask("devices", "mid-sdp/*/*")["devices"]
     assert set(devices) >= set(FAMILIES.values())
     for device in FAMILIES.values():
@@ -110,12 +43,12 @@ def test_jive_shows_what_the_icd_says(jive: Jive) -> None:
     assert unreadable == {}
 
 
-def test_limits_are_shown(jive: Jive) -> None:
+def test_limits_are_shown(jive: LineClient) -> None:
     info = jive.ask("info", node_device(0), "latencyP99")
     assert (info["unit"], info["format"], info["max_warning"], info["max_alarm"]) == ("s", "%.6f", "0.5", "2.0")
 
 
-def test_values_images_and_stale_ones(jive: Jive) -> None:
+def test_values_images_and_stale_ones(jive: LineClient) -> None:
     assert jive.read(node_device(0), "scanID")["value"] == [7]
     assert jive.read(FAMILIES["SdpQuality"], "antennaNames")["value"][5] == "SKA006"
     image = jive.read(FAMILIES["SdpQuality"], "noiseBaseline")
@@ -130,7 +63,7 @@ def test_values_images_and_stale_ones(jive: Jive) -> None:
     until(warned, "a node is missing from the sum")
 
 
-def test_jive_acts(jive: Jive) -> None:
+def test_jive_acts(jive: LineClient) -> None:
     for name in ("longRunningCommandResult", "State", "adminMode"):
         jive.subscribe(SUBARRAY, name)
 
@@ -151,7 +84,7 @@ def test_jive_acts(jive: Jive) -> None:
     assert "expected State OFF, got ON" in again["failed"]
 
 
-def test_a_panel_is_live(jive: Jive) -> None:
+def test_a_panel_is_live(jive: LineClient) -> None:
     jive.subscribe(node_device(0), "latencyMean")
     jive.subscribe(FAMILIES["SdpQuality"], "noiseAntenna")
     for name in ("latencyMean", "noiseAntenna"):
