@@ -42,7 +42,7 @@ def restore_topics(
         typer.Option(metavar="TOPIC", help="Leave this topic empty; its readers begin anew. Default: none."),
     ] = None,
     most_fillers: Annotated[
-        int, typer.Option(min=0, help="Most offsets without a record at one end of a partition, filled one by one.")
+        int, typer.Option(min=0, help="Most offsets of a partition without a record, each of which takes a filler.")
     ] = MOST_FILLERS,
     reserve: Annotated[
         int,

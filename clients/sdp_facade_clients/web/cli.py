@@ -46,7 +46,7 @@ def web(
         Path | None,
         typer.Option(
             envvar=f"{TOKENS}_FILE",
-            help="File with a line `ROLE NAME TOKEN` for each person who may act; roles: operator, expert.",
+            help="File with a line `ROLE NAME TOKEN` for each person who may act; roles: viewer, operator, expert.",
         ),
     ] = None,
     proxy: Annotated[
