@@ -18,8 +18,8 @@ from facade.kernel.instances import devices_of
 from facade.kernel.reading import Quality, Reading
 from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.heartbeats import INTERVAL, SignOfLife
 from facade.kernel.runtime.worker_process import Worker as WorkerLoop
-from facade.sdp.heartbeats import INTERVAL, SignOfLife
 from tests.simulation.admin import SimulatedAdmin
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
