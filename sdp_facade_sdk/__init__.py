@@ -91,4 +91,10 @@ _RENAMED = {"decode_solution": "decode", "encode_solution": "encode"}
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), _RENAMED.get(name, name))
+    try:
+        return getattr(import_module(_WHERE[name]), _RENAMED.get(name, name))
+    except ModuleNotFoundError as error:
+        from facade.kernel.extras import advice
+
+        text = f"{name} needs {error.name}: {advice(error, 'batches')}"
+        raise ModuleNotFoundError(text, name=error.name) from error

@@ -15,13 +15,17 @@ from typing import Protocol
 
 from facade import __version__
 from facade.kernel import tracing
+from facade.kernel.extras import advice
 from facade.kernel.names import PROGRAM, SHORT
 
 if not tracing.enabled():
     # PyTango reads it at its import. Otherwise it imports OpenTelemetry, which takes long, and traces nothing.
     os.environ.setdefault("PYTANGO_DISABLE_TELEMETRY_PATCHING", "1")
 
-import tango
+try:
+    import tango
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"error: {missing.name} is missing: {advice(missing)}") from None
 from tango.server import run
 
 from devices.kernel.base import FacadeDevice, TangoSink, set_limits

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sdp_facade_sdk
 from facade.kernel import extras
 from facade.kernel.errors import ConfigError
 from facade.kernel.manifest import load
@@ -58,7 +59,6 @@ def test_each_extra_has_a_line_in_the_table() -> None:
     [
         ("tango", "devices.cli", "server"),
         ("tango.server", "sdp_facade_clients.web.cli", "web"),
-        ("jsonschema_rs", "facade.flows.commands.arguments", "server"),
         ("yaml", "facade.tools.rights", "tools"),
         ("duckdb", "facade.archive.cli", "archive"),
         ("pyarrow", "facade.flows.tables.cli", "tables"),
@@ -82,10 +82,24 @@ def test_a_command_without_its_extra_says_what_to_install(monkeypatch: pytest.Mo
         load("devices.pruning:prune")
 
 
+def test_a_name_of_the_sdk_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    monkeypatch.delitem(sys.modules, "facade.sdk.producer.heaps", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"^HeapProducer needs numpy: pip install .*\[batches\]'$"):
+        _ = sdp_facade_sdk.HeapProducer
+
+
+def test_the_device_server_without_its_extra_says_what_to_install() -> None:
+    code = "import sys; sys.modules['tango'] = None; import devices.kernel.server"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "error: tango is missing: pip install 'sdp-tango-facade[server]'\n"
+
+
 SDK = """
 import sys
 
-for name in ("jinja2", "jsonschema", "jsonschema_rs", "numpy", "prometheus_client",
+for name in ("jinja2", "jsonschema", "numpy", "prometheus_client",
              "psutil", "pyarrow", "tango", "yaml"):
     sys.modules[name] = None
 import sdp_facade_sdk
