@@ -17,7 +17,7 @@ PROCESSES ?= $(shell n=$$(nproc); echo $$((n > 3 ? 4 : 3)))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench prove simulate mutation walk containers lint \
+.PHONY: help demo test clients conformance bench prove simulate mutation parts walk containers lint \
 	check-types check-style check-interface check-prose freeze pictures screenshots docs site clean
 
 help: ## List the targets
@@ -56,6 +56,9 @@ walk: $(STAMP) ## Do what docs/how-to/deploy-a-secured-site.md says, in a networ
 containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, observe from outside, kill containers (ARGS=--keep-images)
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'
 	$(BIN)/python -m sdp_facade_lab.containers $(ARGS)
+
+parts: $(STAMP) ## Run the tests of the kernel and of the SDK where nothing else is installed (ARGS=sdk: of one part)
+	$(BIN)/python -m tests.parts $(ARGS)
 
 lint: ## Check style, types, layers, prose, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface check-prose

@@ -20,11 +20,11 @@ from facade.kernel import tracing
 from facade.kernel.errors import NotSent, OutcomeUnknown
 from facade.kernel.icd.model import CommandDefinition, DeviceClass
 from facade.kernel.reading import Reading
-from facade.kernel.runtime.replay import why_refused
 from facade.sdp import admin_mode
 from facade.sdp.admin_mode import allowed
-from facade.sdp.device_state import OBS_STATE, SETTINGS, StateMessage, state_record
+from facade.sdp.device_state import OBS_STATE, SETTINGS, StateMessage, state_record, states_of
 from facade.sdp.device_state import TOPIC as STATES
+from facade.sdp.replay import why_refused
 
 _NOT_ALLOWED = "API_AttrNotAllowed"
 
@@ -84,7 +84,7 @@ class CommandedDevice(FacadeDevice):
         if name == OBS_STATE:
             label = gateway.show(device)[1] if gateway is not None and gateway.ready() else None
             return None if label is None else Reading(label, self.clock.now_us())
-        told = service.states.get(device, name) if service.has_read(STATES, SETTINGS) else None
+        told = states_of(service).get(device, name) if service.has_read(STATES, SETTINGS) else None
         return None if told is None else Reading(told.value, told.time or self.clock.now_us())
 
     def write_adminMode(self, value: int) -> None:  # noqa: N802 - Tango's name
@@ -114,7 +114,7 @@ class CommandedDevice(FacadeDevice):
         gateway = self.gateway(name)
         if why := gateway.why_not_held():
             raise refusal(f"adminMode {wanted} was not sent: {why}", name)
-        current = service.states.label(device, name)
+        current = states_of(service).label(device, name)
         if not allowed(current, wanted):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"
             raise refusal(why, name, _NOT_ALLOWED)
@@ -129,7 +129,7 @@ class CommandedDevice(FacadeDevice):
             what = f"adminMode {wanted}: outcome unknown: {error}; read adminMode before you write it again"
             raise refusal(what, name) from error
         # The next call must find it, even before the record has come back.
-        service.states.set(message)
+        states_of(service).set(message)
 
     def give(self, name: str, argument: str | None, operator: str = "") -> tuple[list[int], list[str]]:
         """Write a command to the bus; return ResultCode QUEUED and the command's id.

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from devices.kernel.in_memory import MemoryContext
+    from devices.in_memory import MemoryContext
     from facade.flows.alerts.filter import AlertFilter, Comparison
     from facade.flows.alerts.follower import FollowedAlert
     from facade.flows.alerts.packets import PacketCodec, PacketContent
@@ -58,7 +58,7 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
 
 _MODULES = {
     "sdp_facade_clients.alert_subscription": ("AlertSubscription",),
-    "devices.kernel.in_memory": ("MemoryContext",),
+    "devices.in_memory": ("MemoryContext",),
     "facade.kernel.bus.kafka.bus": ("KafkaBus",),
     "facade.kernel.bus.kafka.opening": ("open_bus",),
     "facade.kernel.bus.memory": ("MemoryBus", "MemoryLog"),
@@ -91,4 +91,10 @@ _RENAMED = {"decode_solution": "decode", "encode_solution": "encode"}
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), _RENAMED.get(name, name))
+    try:
+        return getattr(import_module(_WHERE[name]), _RENAMED.get(name, name))
+    except ModuleNotFoundError as error:
+        from facade.kernel.extras import advice
+
+        text = f"{name} needs {error.name}: {advice(error, 'batches')}"
+        raise ModuleNotFoundError(text, name=error.name) from error

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from facade.kernel import alarm_states as states
 from facade.kernel.errors import ConfigError
-from facade.kernel.judgement import AlarmDict
 from facade.kernel.printable import listed
 from facade.kernel.severities import SEVERITIES
+from facade.sdp import alarm_states as states
+from facade.sdp.judgement import AlarmDict
 
 _ALL = frozenset({*states.STATES, states.SHLVD, states.DSUPR, states.OOSRV})
 

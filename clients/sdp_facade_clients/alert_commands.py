@@ -19,15 +19,15 @@ from facade.flows.alerts.follower import FollowedAlert
 from facade.kernel.cli.tango_host import TangoHost, device_name, require_tango_database, require_tango_host
 from facade.kernel.clock import SystemClock, Time, as_time, utc_seconds
 from facade.kernel.console import ERR, OUT, AsJson, say
-from facade.kernel.durations import parse_duration
 from facade.kernel.errors import CommandRefused, ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Condition
-from facade.kernel.icd.words import runbook
-from facade.kernel.judgement import AlarmDict
 from facade.kernel.printable import printable
 from facade.kernel.runtime.stopping import stopping
 from facade.kernel.severities import Severity
+from facade.sdp.durations import parse_duration
+from facade.sdp.judgement import AlarmDict
+from facade.sdp.words import runbook
 from sdp_facade_clients.alarm_choice import ACTIONS, OperatorAction, choose, request, urgency
 
 DEVICE, SERVER = "mid-sdp/alerts/0", "alerts"

@@ -4,12 +4,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from facade.kernel import alarm_states as states
-from facade.kernel import judgement
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, Finding
 from facade.kernel.icd.model import Condition
-from facade.kernel.judgement import AlarmDict, Judgement
 from facade.kernel.severities import CRITICAL
+from facade.sdp import alarm_states as states
+from facade.sdp import judgement
+from facade.sdp.judgement import AlarmDict, Judgement
 
 _QUIET = (states.SHLVD, states.DSUPR, states.OOSRV)
 """States of an alarm that a person has silenced, or that another alarm explains."""

@@ -1,1 +1,1 @@
-"""The Tango side without a word of SDP: base class, mapping of values, server, and standby."""
+"""The Tango side of any flow: base class, mapping of values, server, and standby."""

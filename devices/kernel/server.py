@@ -1,4 +1,4 @@
-"""The Tango device server: ``SdpFacade <instance>``.
+"""The Tango device server: the executable `SERVER`, with an instance.
 
 One process serves the devices that the Tango database lists for the instance. One thread reads
 the bus and pushes; Tango's own threads only read from memory.
@@ -15,12 +15,17 @@ from typing import Protocol
 
 from facade import __version__
 from facade.kernel import tracing
+from facade.kernel.extras import advice
+from facade.kernel.names import PROGRAM, SHORT
 
 if not tracing.enabled():
     # PyTango reads it at its import. Otherwise it imports OpenTelemetry, which takes long, and traces nothing.
     os.environ.setdefault("PYTANGO_DISABLE_TELEMETRY_PATCHING", "1")
 
-import tango
+try:
+    import tango
+except ModuleNotFoundError as missing:
+    raise SystemExit(f"error: {missing.name} is missing: {advice(missing)}") from None
 from tango.server import run
 
 from devices.kernel.base import FacadeDevice, TangoSink, set_limits
@@ -36,12 +41,12 @@ from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.logs import start_logging
 from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.heartbeats import Pulse
 from facade.kernel.runtime.log_export import start_log_export
 from facade.kernel.runtime.metrics import serve_metrics
 from facade.kernel.runtime.replay import clock_of
 from facade.kernel.runtime.steps import run_steps
 from facade.kernel.runtime.stopping import end_process
-from facade.sdp.heartbeats import Pulse
 
 os.environ.pop("PYTANGO_DISABLE_TELEMETRY_PATCHING", None)  # child processes may trace
 
@@ -174,7 +179,7 @@ def _wanted(icd: Icd, arguments: Sequence[str]) -> list[str]:
         known = ", ".join(name.partition("/")[2] for name in database.get_server_list(f"{SERVER}/*")) or "none"
         raise ConfigError(
             f"expected an instance of the Tango database {database.get_db_host()}:{database.get_db_port()}, which are: "
-            f"{known}; register it: sdp-facade register"
+            f"{known}; register it: {PROGRAM} register"
         )
     wanted = [name for name in icd.classes if name.lower() in listed]
     if odd := ", ".join(sorted(listed - {name.lower() for name in wanted})):
@@ -300,7 +305,7 @@ def _run_event_loop(service: Server, stop: threading.Event) -> None:
 def _versions(icd: Icd) -> dict[str, str]:
     libraries = {name: sys.modules[module].__version__ for name, module in _LIBRARIES.items()}
     versions = {"facade": __version__, "icd": icd.version, "libraries": libraries}
-    return {"versionId": __version__, "sdpVersion": json.dumps(versions)}
+    return {"versionId": __version__, f"{SHORT}Version": json.dumps(versions)}
 
 
 if __name__ == "__main__":

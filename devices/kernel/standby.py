@@ -49,9 +49,9 @@ from facade.kernel.bus.port import Reader
 from facade.kernel.clock import DAY, NEVER, SECOND, Clock, Duration, SystemClock, Time, as_duration
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
+from facade.kernel.names import SERVER as SERVER
 from facade.kernel.runtime.composition import Server
-from facade.kernel.runtime.stopping import end_process, stopping
-from facade.sdp.heartbeats import (
+from facade.kernel.runtime.heartbeats import (
     SERVERS,
     SILENT,
     STANDBY,
@@ -61,10 +61,10 @@ from facade.sdp.heartbeats import (
     began,
     decode_heartbeat,
 )
+from facade.kernel.runtime.stopping import end_process, stopping
 
 _log = logging.getLogger(__name__)
 
-SERVER = "SdpFacade"
 """Name of the server in the Tango database, of the executable, and of Starter's entry."""
 INTERVAL = 0.25
 """Time between two heartbeats of a standby [s]: so often it sees that the bus is there."""

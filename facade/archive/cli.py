@@ -16,12 +16,12 @@ from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.clock import NEVER, SECOND, Clock, SystemClock, Time, as_duration, utc_seconds, utc_text
 from facade.kernel.config import load_settings, without_secrets
 from facade.kernel.console import ERR, OUT, SINCE, table, wide
-from facade.kernel.durations import parse_duration, parse_time
 from facade.kernel.errors import ConfigError, writing
-from facade.kernel.files import write_whole
 from facade.kernel.icd.load import load
 from facade.kernel.printable import printable
 from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.sdp.durations import parse_duration, parse_time
+from facade.sdp.files import write_whole
 
 try:
     from facade.archive.files import advice

@@ -32,8 +32,8 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import Unused
 from facade.kernel.sequences import union
-from facade.kernel.windows.summaries import as_partials
 from facade.sdp.messages import AlertState, CommandAck, LogSummary, Partial, StreamAccount, Table, Watermark
+from facade.sdp.summaries import as_partials
 
 _LATEST: Final = Time(2**62)
 _ACKS, _ALARMS, _TABLES, _SEGMENTS = "command-acks", "alert-state", "tables", "calibration"

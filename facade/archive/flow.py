@@ -5,15 +5,16 @@ from collections.abc import Iterator
 from facade.archive.recording import record
 from facade.archive.reports import REPORTS
 from facade.kernel.clock import NEVER, Clock, Time, as_duration, utc_seconds
-from facade.kernel.durations import parse_time
 from facade.kernel.errors import CommandRefused, ConfigError
 from facade.kernel.reading import Quality, Reading, Value
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import DeviceReading
-from facade.kernel.runtime.replay import ReplayClock, ReplayFlow, ReplayStatus, make_order, replay_record, why_not
+from facade.kernel.runtime.replay import ReplayClock, ReplayFlow
 from facade.kernel.runtime.view import NewestView
 from facade.sdp.device_state import DeviceStates
+from facade.sdp.durations import parse_time
 from facade.sdp.messages import ReplayOrderAction
+from facade.sdp.replay import ReplayStatus, make_order, replay_record, why_not
 
 CLASS = "SdpArchive"
 _ALWAYS = "writeRate"

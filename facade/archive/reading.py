@@ -33,7 +33,7 @@ from facade.archive.files import (
 from facade.archive.stores import Store
 from facade.kernel.bus.port import Headers, PartitionColumns, Record
 from facade.kernel.clock import NEVER, Duration, Time, from_ms
-from facade.kernel.durations import parse_time
+from facade.sdp.durations import parse_time
 
 _LATEST = Time(253_402_300_799_999_999)
 """The last time of the calendar [Unix us]."""

@@ -22,7 +22,6 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from facade.kernel.bus.bounded_writer import BoundedWriter
 from facade.kernel.bus.port import QueueingWriter, Record
 from facade.kernel.clock import NEVER, Clock
 from facade.kernel.numbers import json_value
@@ -31,6 +30,7 @@ from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.metrics import Gauge
 from facade.kernel.runtime.publisher import AttributeKey, EventSink
+from facade.sdp.bounded_writer import BoundedWriter
 from facade.sdp.messages import History
 
 _log = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ Only inputs are written: records of SDP's side, and records of operators and TM 
 Workers of the deployment derive the rest again. So these records are left out:
 
 - topics that only the facade writes, such as summaries, and those about processes
-(`facade.kernel.runtime.replay.inputs`);
+(`facade.sdp.replay.inputs`);
 - alerts that the intake worker made from packets, if the packets are played as well.
 
 Each record has its key, headers, value, partition and time, and the records of a partition keep their order. Topics
@@ -32,20 +32,21 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from facade.admin.cluster import FoundTopic
+from facade.admin.topics import differences
 from facade.archive.files import HOUR_US, no_archive
 from facade.archive.reading import extent, newest_entries, newest_time, read_partitions, require_disjoint
 from facade.archive.reading import topics as topics_of
 from facade.archive.stores import Store
-from facade.kernel.bus.kafka.admin import FoundTopic
-from facade.kernel.bus.kafka.topics import differences
 from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import PartitionColumns
 from facade.kernel.clock import NEVER, Clock, Duration, Time, as_duration, as_seconds, from_ms, to_ms, utc_text
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import Topic
-from facade.kernel.runtime.replay import PAUSED, POSITION, inputs, replay_topics, why_not
+from facade.kernel.runtime.replay import PAUSED, POSITION
 from facade.sdp.messages import ReplayOrder, ReplayPosition, ReplayPositionState
+from facade.sdp.replay import inputs, replay_topics, why_not
 
 _ALERTS, _PACKETS, _OF_PACKET = "alerts", "alert-packets", "packet"
 """Topics and header of alerts that the intake worker makes from packets."""
@@ -152,7 +153,7 @@ def require_place(
 
 
 class Steering(Protocol):
-    """Publishes the position of a replay and reads orders; see `facade.kernel.runtime.replay.ReplayTopic`."""
+    """Publishes the position of a replay and reads orders; see `facade.sdp.replay.ReplayTopic`."""
 
     def tell(self, position: ReplayPosition) -> None:
         """Write the position."""

@@ -6,24 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
+from facade.admin.cluster import inspect_topics
+from facade.admin.topics import create_topics
 from facade.archive.cli import ArchiveLocation
 from facade.archive.compare import compare as compare_archives
 from facade.archive.replay import PATIENCE, plan_replay, play, require_place
 from facade.archive.stores import open_store
-from facade.kernel.bus.kafka.admin import KafkaTopicWatch, inspect_topics
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter
-from facade.kernel.bus.kafka.topics import create_topics
 from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import SystemClock, Time
 from facade.kernel.config import load_client_settings
 from facade.kernel.console import ERR, OUT, moment, table, wide
-from facade.kernel.durations import parse_duration, parse_time
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.manifest import manifests
-from facade.kernel.runtime.replay import ReplayTopic, make_order, newest_position, replay_record, why_not
+from facade.sdp.durations import parse_duration, parse_time
+from facade.sdp.replay import ReplayTopic, make_order, newest_position, replay_record, why_not
 
 _ANSWER = 10.0
 """Longest time of the replay to confirm an order [s]."""

@@ -86,7 +86,7 @@ class PlacedRecords(NamedTuple):
 class PlacingWriter(Protocol):
     """Writes records to their partitions, with their timestamps.
 
-    See `facade.kernel.bus.kafka.placing.KafkaPlacingWriter`.
+    See `facade.admin.placing.KafkaPlacingWriter`.
     """
 
     def write(self, records: Sequence[Record]) -> None:

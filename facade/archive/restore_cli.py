@@ -5,14 +5,15 @@ from typing import Annotated, Final
 
 import typer
 
+from facade.admin.cluster import inspect_topics
+from facade.admin.placing import KafkaPlacingWriter
+from facade.admin.topics import create_topics, delete_records, set_timestamps
 from facade.archive.cli import ArchiveLocation
 from facade.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, restore
 from facade.archive.stores import open_store
-from facade.kernel.bus.kafka.admin import KafkaTopicWatch, inspect_topics
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.placing import KafkaPlacingWriter
 from facade.kernel.bus.kafka.producer import KafkaWriter
-from facade.kernel.bus.kafka.topics import create_topics, delete_records, set_timestamps
 from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import Clock, SystemClock, utc_seconds
 from facade.kernel.config import load_client_settings

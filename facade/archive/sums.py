@@ -18,8 +18,8 @@ from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import INCONSISTENT, RecordRejected, Unused
 from facade.kernel.printable import excerpt
 from facade.kernel.windows.frame import Array, Frame, distinct, merge, merge_alike
-from facade.kernel.windows.summaries import frames_of
 from facade.sdp.messages import IngestSummary, RackSummary, TelemetrySummary, Watermark
+from facade.sdp.summaries import frames_of
 
 _KINDS: Final = (IngestSummary, TelemetrySummary, RackSummary, Watermark)
 _MOST_WAITING = 100_000
@@ -46,7 +46,7 @@ class SummaryTopic:
     name
         Name of the topic.
     wanted
-        Statistics to decode, see `facade.kernel.windows.summaries.frames_of`.
+        Statistics to decode, see `facade.sdp.summaries.frames_of`.
     """
 
     def __init__(self, icd: Icd, name: str, wanted: Mapping[str, Collection[str]] | None = None) -> None:

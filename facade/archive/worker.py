@@ -59,12 +59,12 @@ from facade.kernel.bus.offsets import PartitionFacts, WorkerPosition, begin
 from facade.kernel.bus.port import ColumnReader, PartitionColumns, TopicPartition
 from facade.kernel.clock import NEVER, Clock, Time, as_duration, as_seconds, from_ms, utc_seconds
 from facade.kernel.config import without_secrets
-from facade.kernel.durations import parse_duration
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.model import Icd
 from facade.kernel.printable import printable
 from facade.kernel.runtime.accounts import RunningAccount
 from facade.kernel.runtime.readers import Bus
+from facade.sdp.durations import parse_duration
 
 _log = logging.getLogger(__name__)
 

@@ -17,11 +17,11 @@ from pathlib import Path
 from string import Template
 from typing import Final
 
+from facade.admin.cluster import find_cluster
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
 from facade.infra.processes import PortTakenError, Process, check_alive
 from facade.infra.security import Security
-from facade.kernel.bus.kafka.admin import find_cluster
 from facade.kernel.clock import Clock, SystemClock, wait_until
 from facade.kernel.errors import InfraError
 from facade.kernel.resources import resource

@@ -29,11 +29,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from facade.admin import access
+from facade.admin.quotas import name_of
 from facade.infra import tools
 from facade.infra.ports import HOST, choose_port
-from facade.kernel.bus.kafka import access
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.bus.signatures import signed_topics
 from facade.kernel.clock import SystemClock, utc_text
 from facade.kernel.config import FILE_VARIABLE, Settings, load_settings

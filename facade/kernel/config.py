@@ -14,31 +14,32 @@ from typing import Annotated, Any
 import msgspec
 
 from facade.kernel.errors import ConfigError
+from facade.kernel.names import PROGRAM, VARIABLES
 
 ENVIRONMENT = {
     "KAFKA_BOOTSTRAP": "bootstrap",
-    "SDP_TOPIC_PREFIX": "prefix",
-    "SDP_TOPIC_REPLICAS": "topic_replicas",
-    "SDP_INGEST_NODES": "nodes",
-    "SDP_RACK_SIZE": "rack_size",
-    "SDP_SUBARRAYS": "subarrays",
-    "SDP_ARCHIVES": "archives",
-    "SDP_WITHOUT": "without",
-    "SDP_COMMAND_TIMEOUT": "command_timeout",
-    "SDP_COMMANDERS": "commanders",
-    "SDP_APPROVALS": "approvals",
-    "SDP_TABLE_ROOTS": "table_roots",
-    "SDP_TABLE_MEMORY": "table_memory",
-    "SDP_TABLE_DISK": "table_disk",
-    "SDP_TABLE_EXPIRY": "table_expiry",
-    "SDP_LOG_EXPORT": "log_export",
-    "SDP_MIRROR_FORMS": "mirror_forms",
-    "SDP_HISTORY": "history",
-    "SDP_REPLAY": "replay",
+    f"{VARIABLES}TOPIC_PREFIX": "prefix",
+    f"{VARIABLES}TOPIC_REPLICAS": "topic_replicas",
+    f"{VARIABLES}INGEST_NODES": "nodes",
+    f"{VARIABLES}RACK_SIZE": "rack_size",
+    f"{VARIABLES}SUBARRAYS": "subarrays",
+    f"{VARIABLES}ARCHIVES": "archives",
+    f"{VARIABLES}WITHOUT": "without",
+    f"{VARIABLES}COMMAND_TIMEOUT": "command_timeout",
+    f"{VARIABLES}COMMANDERS": "commanders",
+    f"{VARIABLES}APPROVALS": "approvals",
+    f"{VARIABLES}TABLE_ROOTS": "table_roots",
+    f"{VARIABLES}TABLE_MEMORY": "table_memory",
+    f"{VARIABLES}TABLE_DISK": "table_disk",
+    f"{VARIABLES}TABLE_EXPIRY": "table_expiry",
+    f"{VARIABLES}LOG_EXPORT": "log_export",
+    f"{VARIABLES}MIRROR_FORMS": "mirror_forms",
+    f"{VARIABLES}HISTORY": "history",
+    f"{VARIABLES}REPLAY": "replay",
 }
 """Setting of each environment variable; a variable overrides the file."""
 
-FILE_VARIABLE = "SDP_FACADE_CONFIG"
+FILE_VARIABLE = f"{VARIABLES}FACADE_CONFIG"
 """Variable with the settings files, separated by `os.pathsep`: a later one overrides an earlier one, and adds its Kafka
 properties."""
 
@@ -52,7 +53,6 @@ _QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 LONGEST_COMMAND_TIMEOUT = 2.5
 """[s]"""
 MOST_SUBARRAYS = 16
-"""Number of subarrays of an SKA telescope."""
 
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -98,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     commanders: str = ""
     """Hosts from which commands are taken, with commas between: addresses, or ``this host``; empty: any."""
     approvals: str = ""
-    """Commands that wait for a second person, with commas between, such as ``SdpMaster.Off``; empty: none."""
+    """Commands that wait for a second person, with commas between, as class and command; empty: none."""
     table_roots: str = ""
     """Directories and URLs, with : between, below which referenced tables may be; empty: references are refused."""
     table_memory: int = 64_000_000
@@ -169,7 +169,7 @@ def load_client_settings(environment: Mapping[str, str] = os.environ) -> Setting
     if not environment.get("KAFKA_BOOTSTRAP", read_file(environment)[0].get("bootstrap")):
         raise ConfigError(
             f"no Kafka broker is configured: expected host:port in KAFKA_BOOTSTRAP, or bootstrap in the file of"
-            f" {FILE_VARIABLE}; got neither. `sdp-facade infra env` prints the variables of a local system"
+            f" {FILE_VARIABLE}; got neither. `{PROGRAM} infra env` prints the variables of a local system"
         )
     return load_settings(environment)
 

@@ -7,12 +7,13 @@ from typing import NamedTuple
 from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import DeviceClass, Executor, Icd
+from facade.kernel.names import PROGRAM, VARIABLES
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
 
 class InstanceFamily(NamedTuple):
-    """Numbering of the devices of a class, such as ingest nodes or subarrays."""
+    """Numbering of the devices of a class, such as nodes."""
 
     word: str
     first: int
@@ -28,9 +29,13 @@ class InstanceFamily(NamedTuple):
 
 
 FAMILIES = {
-    "node": InstanceFamily("ingest node", 0, lambda settings: settings.nodes, "`nodes` (SDP_INGEST_NODES)"),
-    "subarray": InstanceFamily("subarray", 1, lambda settings: settings.subarrays, "`subarrays` (SDP_SUBARRAYS)"),
-    "archive": InstanceFamily("archive worker", 0, lambda settings: settings.archives, "`archives` (SDP_ARCHIVES)"),
+    "node": InstanceFamily("ingest node", 0, lambda settings: settings.nodes, f"`nodes` ({VARIABLES}INGEST_NODES)"),
+    "subarray": InstanceFamily(
+        "subarray", 1, lambda settings: settings.subarrays, f"`subarrays` ({VARIABLES}SUBARRAYS)"
+    ),
+    "archive": InstanceFamily(
+        "archive worker", 0, lambda settings: settings.archives, f"`archives` ({VARIABLES}ARCHIVES)"
+    ),
 }
 """By the name of the template field."""
 
@@ -68,7 +73,7 @@ def device_number(device_class: DeviceClass, device: str, settings: Settings) ->
     Raises
     ------
     ConfigError
-        The name has no number, or the deployment has no such node or subarray.
+        The name has no number, or the deployment has no device of that number.
     """
     number, family = number_of(device_class, device), FAMILIES[device_class.family]
     if number is None:
@@ -77,7 +82,7 @@ def device_number(device_class: DeviceClass, device: str, settings: Settings) ->
     if number not in known:
         raise ConfigError(
             f"device {device}: {family.word} {number} is not part of this deployment, which has {known.start} to"
-            f" {known.stop - 1}; raise the setting {family.setting}, or see what `sdp-facade register --prune` removes"
+            f" {known.stop - 1}; raise the setting {family.setting}, or see what `{PROGRAM} register --prune` removes"
         )
     return number
 

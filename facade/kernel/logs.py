@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 from facade.kernel.errors import ConfigError
+from facade.kernel.names import VARIABLES
 from facade.kernel.printable import printable
 
-LEVEL_VARIABLE = "SDP_LOG_LEVEL"
-FORMAT_VARIABLE = "SDP_LOG_FORMAT"
+LEVEL_VARIABLE = f"{VARIABLES}LOG_LEVEL"
+FORMAT_VARIABLE = f"{VARIABLES}LOG_FORMAT"
 
 PLAIN, SKA = "plain", "ska"
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -64,7 +65,7 @@ class SkaFormatter(logging.Formatter):
 
 
 def start_logging(tags: str = "", environment: Mapping[str, str] = os.environ) -> None:
-    """Log at the level of SDP_LOG_LEVEL in the form of SDP_LOG_FORMAT.
+    """Log at the level and in the form that the environment names.
 
     SKA's lines go to standard output, as in its guidelines; the others to standard error.
 

@@ -1,11 +1,11 @@
 """The interface of a flow to the rest of the system.
 
-A flow is a folder that plugs in. Its manifest is one frozen object, which the entry point ``sdp_facade.flows`` of a
+A flow is a folder that plugs in. Its manifest is one frozen object, which the entry point `GROUP` of a
 distribution names; those of this distribution are in ``pyproject.toml``. Generic code (composition of a device
 server, command line, exports, registration, conformance) goes through the manifests and names no flow, no topic and
 no device class.
 
-A manifest is cheap to load: it names objects as ``module:name``, and `load` imports them at their first use.
+A manifest loads quickly: it names objects as ``module:name``, and `load` imports them at their first use.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +18,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from facade.kernel.clock import Time
 from facade.kernel.errors import ConfigError
+from facade.kernel.extras import advice
+from facade.kernel.names import ENTRY_POINTS, PROGRAM
 
-GROUP = "sdp_facade.flows"
+GROUP = f"{ENTRY_POINTS}.flows"
 """Entry-point group of the manifests."""
-SUBCOMMANDS = "sdp_facade.subcommands"
+SUBCOMMANDS = f"{ENTRY_POINTS}.subcommands"
 """Entry-point group of tables of sub-commands outside the flows; each entry names a `Sequence[Subcommand]`."""
 
 ImportPath = str
@@ -37,11 +39,11 @@ class Isolation(Enum):
 
 Section = Literal["Operate", "Publish", "Deploy", "Develop"]
 SECTIONS: tuple[Section, ...] = get_args(Section)
-"""Sections in the help of ``sdp-facade``, in order."""
+"""Sections in the help of the program, in order."""
 
 
 class Subcommand(NamedTuple):
-    """One sub-command of ``sdp-facade``; its module is imported when it is run."""
+    """One sub-command of the program; its module is imported when it is run."""
 
     words: tuple[str, ...]
     """Such as ``("tables",)``, or ``("simulate", "quality")`` for one of a group."""
@@ -49,9 +51,9 @@ class Subcommand(NamedTuple):
     """A function, whose module may have an ``EPILOG`` for its help, or a Typer application; empty: a group with
     sub-commands from other entries."""
     summary: str
-    """One line for the help of ``sdp-facade`` or of the group."""
+    """One line for the help of the program or of the group."""
     section: Section = "Operate"
-    """Section of the help of ``sdp-facade``, for a sub-command of one word."""
+    """Section of the help of the program, for a sub-command of one word."""
 
 
 class WorkerEntry(NamedTuple):
@@ -71,7 +73,7 @@ class WorkerEntry(NamedTuple):
     @property
     def start_another(self) -> str:
         """Return the command that starts one more worker and ends none."""
-        command = f"sdp-facade {' '.join(self.start)}"
+        command = f"{PROGRAM} {' '.join(self.start)}"
         return command if self.finds_slot else f"{command} --slot N, with a number N that no running worker has"
 
     def reads(self, windowed: Iterable[str]) -> set[str]:
@@ -80,7 +82,7 @@ class WorkerEntry(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """One action of a person or of a program, done or refused, for `sdp-facade audit`."""
+    """One action of a person or of a program, done or refused, for the sub-command ``audit``."""
 
     time: Time
     """Time of the request."""
@@ -163,7 +165,7 @@ class Manifest:
     interface: ImportPath | None = None
     """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
     conformance: ImportPath | None = None
-    """``sdp_facade_clients.conformance.checks.FlowChecks``: the flow's own checks of a running system,
+    """``FlowChecks`` of the conformance kit: the flow's own checks of a running system,
     beside those for every topic and device class."""
 
 
@@ -180,6 +182,8 @@ def load(reference: ImportPath) -> Any:
         loaded: Any = import_module(module)
         return getattr(loaded, name) if name else loaded
     except (ImportError, AttributeError) as error:
+        if isinstance(error, ModuleNotFoundError) and (line := advice(error, module)):
+            raise ConfigError(f"{error.name} is missing: {line}") from error
         raise ConfigError(f"{reference}: expected an object that can be imported, got {error}") from error
 
 

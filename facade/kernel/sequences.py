@@ -8,15 +8,15 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-HeapRange = tuple[int, int]
+NumberRange = tuple[int, int]
 """First and last number of a run, both included."""
 
 
-def union(a: Sequence[HeapRange], b: Sequence[HeapRange]) -> list[HeapRange]:
+def union(a: Sequence[NumberRange], b: Sequence[NumberRange]) -> list[NumberRange]:
     """Join two ascending lists of disjoint runs into one, adjacent runs as one."""
     if a and b and b[0][0] == a[-1][1] + 1:  # the usual case: the next numbers in order
         return [*a[:-1], (a[-1][0], b[0][1]), *b[1:]]
-    joined: list[HeapRange] = []
+    joined: list[NumberRange] = []
     for first, last in sorted((*a, *b)):
         if joined and first <= joined[-1][1] + 1:
             if last > joined[-1][1]:
@@ -26,7 +26,7 @@ def union(a: Sequence[HeapRange], b: Sequence[HeapRange]) -> list[HeapRange]:
     return joined
 
 
-def size(runs: Iterable[HeapRange]) -> int:
+def size(runs: Iterable[NumberRange]) -> int:
     """Count the numbers in the runs."""
     return sum(last - first + 1 for first, last in runs)
 
@@ -39,7 +39,7 @@ class SeenNumbers(msgspec.Struct):
     duplicate.
     """
 
-    runs: list[HeapRange] = []
+    runs: list[NumberRange] = []
     records: int = 0
     """Records counted, duplicates included."""
     lowest: int | None = None
@@ -49,7 +49,7 @@ class SeenNumbers(msgspec.Struct):
     """Distinct numbers seen below the floor."""
     limit: int = 1000
 
-    def add(self, runs: Sequence[HeapRange], records: int) -> None:
+    def add(self, runs: Sequence[NumberRange], records: int) -> None:
         """Count `records` records whose numbers are `runs` (ascending, disjoint)."""
         self.records += records
         if self.floor:

@@ -13,12 +13,13 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 from facade.kernel.bus.port import Headers
+from facade.kernel.names import DISTRIBUTION
 
 TRACED = ("traceparent", "tracestate")
 """Headers that are passed on from a command to all its consequences."""
-_SCOPE = "sdp-tango-facade"
+_SCOPE = DISTRIBUTION
 _LIBRARY = "opentelemetry"
-"""An extra, pip install 'sdp-tango-facade[telemetry]'; imported only for tracing: it takes a quarter of the start of a
+"""The extra telemetry; imported only for tracing: it takes a quarter of the start of a
 process."""
 
 

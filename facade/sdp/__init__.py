@@ -1,1 +1,1 @@
-"""What the flows of SDP share: its records, the states of its devices, heartbeats, and the division into racks."""
+"""What the flows of SDP share: records, states and complaints of devices, alarms and their judgement, and racks."""

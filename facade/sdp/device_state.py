@@ -8,11 +8,12 @@ mode. A value is text on the bus; the ICD's type of the attribute defines how to
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.signatures import UNSIGNED, Signatures
+from facade.kernel.bus.signatures import UNSIGNED, Signatures, signed_topics
 from facade.kernel.clock import NEVER, SECOND, Time
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.codec.plausible import wrong_key, wrong_unit
@@ -21,6 +22,9 @@ from facade.kernel.outcome import LATE, USED, Outcome, RecordRejected, Suppresse
 from facade.kernel.reading import Reading, Value
 from facade.kernel.runtime.flow import DeviceReading, Flow
 from facade.sdp import messages
+
+if TYPE_CHECKING:  # a controller has no device server
+    from facade.kernel.runtime.composition import Server
 
 TOPIC, SETTINGS = "state", "settings"
 STATE = "State"
@@ -236,6 +240,16 @@ class DeviceStates(Flow):
         if entry.type in ("DevLong", "DevLong64"):
             return _integer(text)
         return text
+
+
+def states_of(server: "Server") -> DeviceStates:
+    """Return the states of a server's devices, which all its flows share."""
+
+    def make() -> DeviceStates:
+        keys = () if server.settings.replay else server.settings.controller_keys  # those of a night long ago have ended
+        return DeviceStates(server.icd, server.classes, Signatures(keys, signed_topics(server.icd)))
+
+    return server.share(DeviceStates, make)
 
 
 class DeviceSettings(Flow):

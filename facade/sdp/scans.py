@@ -1,12 +1,16 @@
 """Scans of subarrays: nodes of a scanning subarray must not be silent."""
 
+from typing import Final
+
 from facade.kernel.clock import SECOND, Time
+from facade.kernel.outcome import Suppressed
 from facade.kernel.recent import Bounded
 from facade.kernel.runtime.composition import Server
-from facade.sdp.device_state import OBS_STATE, StateMessage
+from facade.sdp.device_state import OBS_STATE, StateMessage, states_of
 
 SCAN_ID, SCANNING = "scanID", "SCANNING"
 """Reported attribute with the scan of a subarray, and its obsState during a scan."""
+OTHER_SUBARRAY: Final = Suppressed("other-subarray")
 _SETTLING = 5 * SECOND
 """Time after the begin of a scan in which nodes may still be silent."""
 _MOST_SCANS = 1000
@@ -43,5 +47,5 @@ def scans(server: Server) -> Scans:
     """Return the scans of a device server with a flow of device states."""
     if (found := server.find(Scans)) is None:
         found = server.share(Scans)
-        server.states.listeners.append(found.take)
+        states_of(server).listeners.append(found.take)
     return found

@@ -20,8 +20,8 @@ from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import Clock, SystemClock
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.console import ERR
-from facade.kernel.files import write_json
 from facade.kernel.runtime.stopping import on_stop
+from facade.sdp.files import write_json
 from facade.simulate.sender import PATIENCE, ReportT, Shape, Stop, Stream, StreamReport, StreamSender
 
 _BROKER_WAIT = 5.0

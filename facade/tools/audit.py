@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from facade.kernel.bus import dead_letters, redrive
+from facade.admin import redrive
+from facade.kernel.bus import dead_letters
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.read_range import read_range
@@ -20,12 +21,12 @@ from facade.kernel.bus.signatures import SIGNATURE
 from facade.kernel.clock import MINUTE, SystemClock, Time, as_duration, as_seconds
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.console import OUT, SINCE, AsJson, Since, moment, table, wide
-from facade.kernel.durations import parse_duration
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load as load_icd
 from facade.kernel.icd.topic_model import Topic
 from facade.kernel.manifest import AUDIT_KINDS, AuditEntry, load, manifests
 from facade.kernel.printable import printable
+from facade.sdp.durations import parse_duration
 
 _CERTIFICATE = ("ssl.certificate", "ssl.keystore")
 """Begins the names of settings for a client's certificate, which is a login too."""

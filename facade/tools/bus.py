@@ -9,12 +9,13 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from facade.kernel.bus import bus_checks
-from facade.kernel.bus.bus_checks import TopicState
+from facade.admin import bus_checks
+from facade.admin import cluster as brokers
+from facade.admin.cluster import TopicState
+from facade.admin.topics import differences
 from facade.kernel.bus.kafka import admin
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.refusals import lacks_right
-from facade.kernel.bus.kafka.topics import differences
 from facade.kernel.clock import NEVER, NOTHING, as_duration, as_seconds, as_time, utc_seconds
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.console import AsJson, say
@@ -23,10 +24,10 @@ from facade.kernel.findings import EXIT_CODES, FAILED, NOTE, RANKS, STYLES, UNKN
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.manifest import manifests
-from facade.kernel.runtime.replay import replay_topics
-from facade.sdp import heartbeats
-from facade.sdp.heartbeats import Heard
+from facade.kernel.runtime import heartbeats
+from facade.kernel.runtime.heartbeats import Heard
 from facade.sdp.messages import Heartbeat
+from facade.sdp.replay import replay_topics
 
 _HEARD = 500
 """Heartbeats to read."""
@@ -73,12 +74,12 @@ def check(
 
 def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
     connection = Connection(settings)
-    cluster = admin.describe_cluster(connection)
+    cluster = brokers.describe_cluster(connection)
     about = f"cluster {cluster.id}: {', '.join(sorted(cluster.brokers))}"
     yield Finding(NOTE, "brokers", about)
     yield from bus_checks.judge_features(cluster.apis)
     yield from bus_checks.judge_encryption(settings.kafka, cluster.brokers)
-    states = admin.describe_states(connection, icd.topics)
+    states = brokers.describe_states(connection, icd.topics)
     seen = {name: state for name, state in states.items() if isinstance(state, TopicState)}
     yield from _topics(connection, icd, settings, seen, {k: v for k, v in states.items() if isinstance(v, str)})
     rights = {name: state.rights for name, state in seen.items()}
@@ -90,7 +91,7 @@ def _look(icd: Icd, settings: Settings, roles: list[str]) -> Iterator[Finding]:
     for worker in (worker for one in manifests() for worker in one.workers):
         name = icd.roles[worker.name].group
         try:
-            group = admin.describe_group(connection, name)
+            group = brokers.describe_group(connection, name)
         except BusError as error:
             yield Finding(UNKNOWN, f"group {name}", str(error), remedy_of(error))
             continue
@@ -113,7 +114,7 @@ def _topics(
 ) -> Iterator[Finding]:
     differing, must_confirm = dict[str, list[str]](), dict[str, int]()
     try:
-        found = admin.inspect_topics(connection, seen)
+        found = brokers.inspect_topics(connection, seen)
     except BusError as error:
         yield Finding(UNKNOWN, "settings of topics", str(error), "give this principal DescribeConfigs on them")
     else:

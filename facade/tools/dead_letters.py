@@ -17,14 +17,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from facade.kernel import manifest
-from facade.kernel.bus.dead_letters import TOPIC, original
-from facade.kernel.bus.kafka.admin import find_range
-from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
-from facade.kernel.bus.port import Record
-from facade.kernel.bus.redrive import (
+from facade.admin.redrive import (
     DeadLetter,
     DeadLetterOffset,
     Origin,
@@ -37,17 +30,24 @@ from facade.kernel.bus.redrive import (
     read_dead_letter,
     text_of,
 )
+from facade.kernel import manifest
+from facade.kernel.bus.dead_letters import TOPIC, original
+from facade.kernel.bus.kafka.admin import find_range
+from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.read_range import read_range
+from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
+from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, Clock, SystemClock, Time, as_duration, as_seconds
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.console import ERR, OUT, SINCE, AsJson, Since, table, wide
-from facade.kernel.durations import parse_duration
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import USED, Outcome, Unused
 from facade.kernel.printable import printable
+from facade.sdp.durations import parse_duration
 
 _MOST_SHOWN = 4096
 """Most bytes of a value that are shown."""

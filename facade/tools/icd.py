@@ -14,7 +14,8 @@ from facade.kernel.icd.checks import IcdFinding
 from facade.kernel.icd.load import inspect, load
 from facade.kernel.icd.model import DeviceClass, Icd
 from facade.kernel.icd.units import unit_of
-from facade.kernel.icd.words import (
+from facade.kernel.resources import resource
+from facade.sdp.words import (
     effect_in_words,
     limits_in_words,
     result_in_words,
@@ -23,7 +24,6 @@ from facade.kernel.icd.words import (
     staleness_in_words,
     type_in_words,
 )
-from facade.kernel.resources import resource
 from facade.tools.exports.files import EXPORTS, derive, stale, write
 
 OutputFolder = Annotated[

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from facade.admin import quotas
 from facade.infra.kafka import configure
-from facade.kernel.bus import quotas
 from facade.kernel.config import load_settings
 from facade.kernel.console import ERR, OUT
 from facade.kernel.errors import ConfigError

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from facade.admin import rights
+from facade.admin.access import create_acls, create_users, delete_acls, read_acls
+from facade.admin.rights import Acl
 from facade.infra.security import passwords_in
-from facade.kernel.bus import rights
-from facade.kernel.bus.kafka.access import create_acls, create_users, delete_acls, read_acls
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.rights import Acl
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.console import ERR, OUT, table, wide
 from facade.kernel.errors import ConfigError

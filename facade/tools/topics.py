@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from facade.kernel.bus.bus_checks import used_by
+from facade.admin.bus_checks import used_by
+from facade.admin.topics import create_topics, delete_topics
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.topics import create_topics, delete_topics
 from facade.kernel.config import load_settings
 from facade.kernel.console import ERR, OUT
 from facade.kernel.errors import ConfigError

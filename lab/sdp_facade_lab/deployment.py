@@ -13,14 +13,13 @@ import tango
 
 from devices.pruning import find_surplus, prune
 from devices.registration import register
+from facade.admin import access, rights
+from facade.admin.quotas import name_of
+from facade.admin.topics import create_topics, delete_topics
 from facade.infra import local
 from facade.infra.processes import Process
 from facade.infra.security import ADMINISTRATOR
-from facade.kernel.bus import rights
-from facade.kernel.bus.kafka import access
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.topics import create_topics, delete_topics
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.clock import Clock
 from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
 from facade.kernel.errors import InfraError

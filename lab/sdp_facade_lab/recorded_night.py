@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
+from facade.admin.cluster import describe_group
 from facade.archive.compare import ArchiveComparison, compare
 from facade.archive.files import PartitionReport, verify
 from facade.archive.reading import extent, newest_entries
@@ -18,14 +19,14 @@ from facade.flows.logs.messages import SUMMARY
 from facade.flows.tables.messages import TABLES
 from facade.flows.telemetry.plan import windowed
 from facade.infra.processes import Process
-from facade.kernel.bus.kafka.admin import KafkaTopicWatch, describe_group, newest_records
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch, newest_records
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.offsets import ACCOUNTS
 from facade.kernel.clock import NEVER, utc_text
 from facade.kernel.errors import BusError, InfraError
 from facade.kernel.manifest import WorkerEntry, manifests
-from facade.kernel.runtime.replay import inputs, newest_position
 from facade.sdp.messages import ReplayPosition
+from facade.sdp.replay import inputs, newest_position
 from sdp_facade_lab.deployment import Deployment
 
 WORKER: Final = "archive-worker"

@@ -18,8 +18,8 @@ import msgspec
 from facade.infra.processes import Process
 from facade.kernel.clock import Clock, SystemClock
 from facade.kernel.config import Settings, load_settings
-from facade.kernel.files import write_whole
 from facade.kernel.runtime.stopping import end_process
+from facade.sdp.files import write_whole
 
 Play = Callable[..., Any]
 """A function that plays a role: it gets a `RoleContext` and the task, and returns the result, or None."""

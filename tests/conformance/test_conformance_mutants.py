@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 import pytest
 import tango
 
+from facade.admin.topics import create_topics
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaWriter
-from facade.kernel.bus.kafka.topics import create_topics
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from facade.kernel.cli.app import app
 from facade.kernel.clock import utc_seconds
 from facade.kernel.findings import UNKNOWN, Finding
-from facade.kernel.judgement import Judgement
+from facade.sdp.judgement import Judgement
 from sdp_facade_clients.status import ALERTS, QUESTIONS, judge, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device

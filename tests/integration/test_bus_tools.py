@@ -15,21 +15,21 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
+from facade.admin.redrive import FROM, put_back
+from facade.admin.topics import create_topics
 from facade.infra import local
 from facade.kernel.bus.dead_letters import TOPIC, dead_letter
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaWriter
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.topics import create_topics
 from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.kernel.bus.port import BusHealth, Record
-from facade.kernel.bus.redrive import FROM, put_back
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import RecordRejected
-from facade.sdp import heartbeats
+from facade.kernel.runtime import heartbeats
 from tests.support import topics
 from tests.support.heaps import encoded, heap
 from tests.support.waiting import HANG, until

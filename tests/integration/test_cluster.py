@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka import Producer
 
+from facade.admin.cluster import inspect_topics
+from facade.admin.topics import create_topics
 from facade.infra import local
-from facade.kernel.bus.kafka.admin import inspect_topics
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaSender, KafkaWriter
-from facade.kernel.bus.kafka.topics import create_topics
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError

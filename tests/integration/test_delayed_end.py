@@ -13,7 +13,7 @@ from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
 from facade.kernel.bus.port import Aborted, BusHealth, Record
 from facade.kernel.config import Settings
-from facade.sdp.heartbeats import SERVERS, TOPIC, SignOfLife
+from facade.kernel.runtime.heartbeats import SERVERS, TOPIC, SignOfLife
 from tests.support.deployment import Deployment
 from tests.support.kafka_proxy import END_TXN, PRODUCE, KafkaProxy
 from tests.support.waiting import HANG, until

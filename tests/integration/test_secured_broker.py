@@ -17,6 +17,12 @@ import tango
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from facade.admin import rights
+from facade.admin.access import create_acls, read_acls
+from facade.admin.cluster import describe_cluster
+from facade.admin.quotas import name_of
+from facade.admin.rights import Acl
+from facade.admin.topics import create_topics
 from facade.flows.commands.messages import (
     AckMessage,
     CommandMessage,
@@ -28,15 +34,10 @@ from facade.flows.commands.messages import (
 )
 from facade.infra import local
 from facade.infra.security import ADMINISTRATOR, Security
-from facade.kernel.bus import rights
-from facade.kernel.bus.kafka.access import create_acls, read_acls
-from facade.kernel.bus.kafka.admin import ask_coordinator, describe_cluster
+from facade.kernel.bus.kafka.admin import ask_coordinator
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.topics import create_topics
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.quotas import name_of
-from facade.kernel.bus.rights import Acl
 from facade.kernel.bus.signatures import SIGNATURE
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import ControllerKey, Settings

@@ -6,7 +6,7 @@ from collections import Counter
 import tango
 
 from facade.kernel.findings import OK
-from facade.kernel.judgement import Judgement
+from facade.sdp.judgement import Judgement
 from sdp_facade_clients.status import QUESTIONS, judge, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device

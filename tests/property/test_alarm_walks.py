@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from facade.flows.alerts.ledger import AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, Alert, decode_alarm, encode
-from facade.kernel import alarm_states as states
 from facade.kernel.icd.model import Condition, Location
+from facade.sdp import alarm_states as states
 
 PLAIN = Condition(label="", description="", response="", priority="LOW")
 CONDITIONS = {

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.kernel import alarm_states as states
 from facade.kernel.clock import as_time
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN
 from facade.kernel.icd.load import load
-from facade.kernel.judgement import rank
 from facade.kernel.severities import CRITICAL, SEVERITIES
+from facade.sdp import alarm_states as states
+from facade.sdp.judgement import rank
 from sdp_facade_clients.status import Seen, judge
 from tests.support.overview import NOW, overview, signs_of_life
 

@@ -16,8 +16,8 @@ from facade.kernel.codec.columns import ColumnDecoder
 from facade.kernel.icd.load import load
 from facade.kernel.sequences import SeenNumbers, size, union
 from facade.kernel.windows.frame import merge
-from facade.kernel.windows.summaries import as_partials
 from facade.sdp.messages import Partial
+from facade.sdp.summaries import as_partials
 from tests.support.heaps import BASE_US, encoded, heap
 
 ICD = load()

@@ -36,10 +36,10 @@ from facade.kernel.bus.port import Aborted, BusHealth, Fenced, Record, Revoked
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
 from tests.simulation.broker import Broker, Transaction
+from tests.simulation.clients import clients
 from tests.simulation.groups import Groups
 from tests.simulation.network import Network
 from tests.simulation.scheduler import HostClock, Process, Scheduler
-from tests.simulation.site import clients
 from tests.simulation.threads import simulated
 from tests.support.examples import examples
 

@@ -34,6 +34,7 @@ from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
 from facade.kernel.bus.offsets import ACCOUNTS, PartitionPositions
 from facade.kernel.bus.port import Record
 from facade.kernel.outcome import TOMBSTONE
+from facade.kernel.runtime.heartbeats import Heartbeats
 from facade.kernel.runtime.progress import Progress
 from facade.kernel.runtime.publisher import Sampler
 from facade.kernel.windows import newest
@@ -42,7 +43,6 @@ from facade.sdk.controller.command_loop import Handling
 from facade.sdk.controller.execution_state import Execution
 from facade.sdk.controller.ownership import Owner, Ownership
 from facade.sdk.producer.spool import Spool
-from facade.sdp.heartbeats import Heartbeats
 from tests.simulation.controllers import GROUP, PAIR, Controllers
 from tests.simulation.run import Result, run
 

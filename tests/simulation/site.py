@@ -7,7 +7,7 @@ from typing import Any
 
 from facade.flows.telemetry.plan import windowed
 from facade.flows.telemetry.worker import telemetry_worker
-from facade.kernel.bus.kafka.connection import Clients, Connection
+from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
 from facade.kernel.bus.port import BusHealth, Fenced
@@ -18,13 +18,12 @@ from facade.kernel.instances import devices_of
 from facade.kernel.reading import Quality, Reading
 from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.heartbeats import INTERVAL, SignOfLife
 from facade.kernel.runtime.worker_process import Worker as WorkerLoop
-from facade.sdp.heartbeats import INTERVAL, SignOfLife
-from tests.simulation.admin import SimulatedAdmin
 from tests.simulation.alerting import Alerting
 from tests.simulation.broker import Broker
+from tests.simulation.clients import clients
 from tests.simulation.commanding import Commanding, WitnessedBus
-from tests.simulation.consumers import SimulatedConsumer
 from tests.simulation.controllers import GROUP as CONTROLLERS
 from tests.simulation.controllers import Controllers, draw_controllers
 from tests.simulation.disks import Disk
@@ -34,7 +33,6 @@ from tests.simulation.measuring import Measuring
 from tests.simulation.mirroring import Mirroring
 from tests.simulation.network import Network
 from tests.simulation.processing import Processing
-from tests.simulation.producers import SimulatedProducer
 from tests.simulation.scheduler import START, HostClock, Process, Scheduler
 from tests.simulation.shipping import Shipping
 from tests.simulation.shown import Pace
@@ -333,15 +331,6 @@ class Site:
         """Return what an attribute shows; None: nothing, or nothing valid."""
         reading = self.readings.get((device, attribute))
         return None if reading is None or reading.quality is Quality.INVALID else reading.value
-
-
-def clients(process: Process, broker: Broker, groups: Groups, network: Network) -> Clients:
-    """Return how clients of a process are made on simulated brokers."""
-    return Clients(
-        consumer=lambda config: SimulatedConsumer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-        producer=lambda config: SimulatedProducer(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-        admin=lambda config: SimulatedAdmin(process, broker, groups, network, config),  # type: ignore[arg-type,return-value]
-    )
 
 
 def _beat(sign: SignOfLife, process: Process) -> None:

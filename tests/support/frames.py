@@ -12,8 +12,8 @@ from facade.kernel.reading import Reading
 from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.flow import DeviceReading
 from facade.kernel.windows.frame import Frame, merge
-from facade.kernel.windows.summaries import as_frames, as_partials
 from facade.sdp.messages import Partial
+from facade.sdp.summaries import as_frames, as_partials
 
 
 def fold(ledger: WindowLedger, group: Group, partials: Sequence[Partial], heard: float, **changes) -> None:

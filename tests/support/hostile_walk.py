@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from facade.admin.redrive import Redrive, Selection, plan
 from facade.archive.compare import compare
 from facade.archive.files import verify
 from facade.archive.history import HistoryArchive
@@ -26,7 +27,6 @@ from facade.kernel.bus.kafka.connection import UNREADABLE, Connection
 from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
 from facade.kernel.bus.port import BusHealth, PartitionColumns, Record
-from facade.kernel.bus.redrive import Redrive, Selection, plan
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import Settings
 from facade.kernel.runtime.accounts import RunningAccount

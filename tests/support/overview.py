@@ -13,9 +13,9 @@ from facade.kernel.clock import ManualClock, as_time
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED
+from facade.kernel.runtime.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
 from facade.kernel.windows.totals import Totals
 from facade.sdp.device_state import DeviceStates, StateMessage
-from facade.sdp.heartbeats import HeartbeatMessage, Heartbeats, heartbeat_record
 from facade.sdp.messages import DeviceComplaint
 from facade.sdp.stream_accounts import Backlog, StreamTotals, WorkerAccounts
 
@@ -102,13 +102,13 @@ def overview(
         totals=totals,
         excesses=SimpleNamespace(complaints=lambda: excesses),
     )
-    shared = {Components: components, Telemetry: telemetry}
+    states_shown = DeviceStates(ICD, {})
+    shared = {Components: components, Telemetry: telemetry, DeviceStates: states_shown}
     server = SimpleNamespace(
         icd=ICD,
         settings=Settings(nodes=nodes, rack_size=rack_size or nodes, without=without),
         devices={"SdpMaster": [MASTER]},
         instance="SdpFacade-control",
-        states=DeviceStates(ICD, {}),
         clock=clock or ManualClock(NOW),
         heartbeats=lambda: heartbeats or signs_of_life(),
         share=lambda kind, make=None: shared.setdefault(kind, shared.get(kind) or kind()),
@@ -126,5 +126,5 @@ def overview(
     ]
     for device, attribute, value, time in states:
         time_us = as_time(time)
-        server.states.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)
+        states_shown.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)
     return Overview(ICD, bus, accounts, readers, flows)

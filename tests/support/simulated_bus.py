@@ -24,11 +24,11 @@ from facade.kernel.config import Settings
 from facade.kernel.errors import BusError, FacadeError, NotSent, OutcomeUnknown
 from facade.kernel.icd.load import load
 from tests.simulation.broker import Broker, Place
+from tests.simulation.clients import clients
 from tests.simulation.groups import Groups
 from tests.simulation.logs import Entry
 from tests.simulation.network import Network
 from tests.simulation.scheduler import Process, Scheduler, Task
-from tests.simulation.site import clients
 
 _ROUND_TRIP = 0.01
 """Longer than the model's requests and answers take [s]."""

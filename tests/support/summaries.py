@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import Plan
 from facade.kernel.codec.decode import BatchDecoder
-from facade.kernel.windows.summaries import as_partials, frame_of
 from facade.sdp.messages import Partial, RackSummary, Watermark
+from facade.sdp.summaries import as_partials, frame_of
 
 
 def partials(values: Iterable[bytes | None], plan: Plan) -> Iterator[tuple[Group, Partial]]:

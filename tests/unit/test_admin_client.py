@@ -24,7 +24,8 @@ _ROOT = Path(__file__).parents[2]
 _ASKS_TWICE = """
 import sys
 import weakref
-from facade.kernel.bus.kafka import admin, timeouts
+from facade.admin import cluster
+from facade.kernel.bus.kafka import timeouts
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
@@ -36,7 +37,7 @@ for _ in range(2):
     print("asks", flush=True)
     sys.stdin.readline()
     try:
-        admin.describe_group(connection, "aggregate")
+        cluster.describe_group(connection, "aggregate")
     except BusError as error:
         print(error, flush=True)
 """
@@ -88,7 +89,7 @@ def test_an_admin_client_that_nobody_answers_is_told_of_the_brokers_again(
     """One that has forgotten all brokers may never look for another one."""
     failed: Future[Any] = Future()
     failed.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
-    monkeypatch.setattr("facade.kernel.bus.kafka.admin._describe", lambda *_: {"commands": failed})
+    monkeypatch.setattr("facade.kernel.bus.kafka.admin.describe", lambda *_: {"commands": failed})
     clients = Clients(admin=lambda config: AdminClient({**config, "bootstrap.servers": "127.0.0.1:1", "log_level": 0}))
     connection = Connection(Settings(bootstrap=bootstrap), clients=clients)
     with pytest.raises(KafkaException):
@@ -102,9 +103,9 @@ def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:
     question = re.compile(r"\.(?:describe|list|alter|delete)_consumer_groups?(?:_offsets)?\b")
     sources = [path for part in ("facade", "devices", "clients") for path in (_ROOT / part).rglob("*.py")]
     asking = {path.name for path in sources if question.search(path.read_text())}
-    assert asking == {"admin.py"}
+    assert asking == {"admin.py", "cluster.py"}
     using = {path.name for path in sources if "describe_group(" in path.read_text()}
-    assert using == {"admin.py"} | {"bus.py"}
+    assert using == {"cluster.py", "bus.py"}
     assert {path.name for path in sources if "members_of(" in path.read_text()} == {"admin.py", "worker_process.py"}
 
 

@@ -39,7 +39,6 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.topic_model import Window
 from facade.kernel.icd.units import UNITS, udunits
 from facade.kernel.resources import resource
-from facade.kernel.windows.summaries import as_frames
 from facade.sdp.messages import (
     Alert,
     AlertAction,
@@ -55,6 +54,7 @@ from facade.sdp.messages import (
     TelescopeAttribute,
     Watermark,
 )
+from facade.sdp.summaries import as_frames
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar, summed
 from tests.support.heaps import BASE_US, encoded, heap

@@ -23,8 +23,9 @@ from facade.kernel.clock import Clock, ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import CommandRefused
 from facade.kernel.runtime.composition import Server
-from facade.kernel.runtime.replay import ReplayClock, ReplayFollower, ReplayTopic, decode, make_order, replay_record
+from facade.kernel.runtime.replay import ReplayClock, ReplayFollower, decode
 from facade.sdp.messages import AlertState, ReplayOrder, ReplayPosition
+from facade.sdp.replay import ReplayTopic, make_order, replay_record
 from tests.support.archives import ICD, archive
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap

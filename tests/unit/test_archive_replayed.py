@@ -12,6 +12,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from facade.admin.bus_checks import used_by
+from facade.admin.cluster import FoundTopic
+from facade.admin.topics import broker_settings
 from facade.archive import compare as comparing
 from facade.archive.compare import ArchiveComparison, compare
 from facade.archive.files import ArchiveError
@@ -19,10 +22,7 @@ from facade.archive.reading import read_records
 from facade.archive.replay import ReplayPlan, plan_replay, play, require_place
 from facade.archive.stores import FolderStore, Store
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.kernel.bus.bus_checks import used_by
-from facade.kernel.bus.kafka.admin import FoundTopic
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.topics import broker_settings
 from facade.kernel.bus.memory import MemoryLog
 from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import Headers, PartitionColumns, Record
@@ -31,7 +31,6 @@ from facade.kernel.clock import ManualClock
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError, ConfigError
-from facade.kernel.runtime.replay import inputs
 from facade.sdp.messages import (
     AlertState,
     CommandAck,
@@ -44,6 +43,7 @@ from facade.sdp.messages import (
     StreamAccount,
     Table,
 )
+from facade.sdp.replay import inputs
 from facade.tools import bus
 from sdp_facade_lab.demo import archiving
 from sdp_facade_lab.recorded_night import uncompared
@@ -630,7 +630,7 @@ def test_the_check_of_the_bus_knows_topics_of_a_replay(tmp_path: Path, monkeypat
     plan = planned(states(tmp_path, START, START + SECOND))
     for replay, wanted in ((False, [("FAILED", "a replay of an archive has made them")]), (True, [])):
         icd = used_by(settings := Settings(replay=replay), ICD)
-        monkeypatch.setattr(bus.admin, "inspect_topics", lambda *_, icd=icd: at_brokers(plan, icd.topics))
+        monkeypatch.setattr(bus.brokers, "inspect_topics", lambda *_, icd=icd: at_brokers(plan, icd.topics))
         said = bus._topics(Connection(settings), icd, settings, {}, {})
         assert [(one.level, one.text) for one in said if one.level != "NOTE"] == wanted
 

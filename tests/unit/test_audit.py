@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
+from facade.admin import redrive
 from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
-from facade.kernel.bus import redrive
 from facade.kernel.bus.port import Record
 from facade.kernel.cli.app import app
 from facade.kernel.clock import SystemClock

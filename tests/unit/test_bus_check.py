@@ -7,18 +7,16 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from facade.kernel.bus import bus_checks
-from facade.kernel.bus.bus_checks import GroupPosition, GroupState
-from facade.kernel.bus.kafka import admin
-from facade.kernel.bus.kafka.admin import FoundTopic, _ClientLog
+from facade.admin import bus_checks, cluster
+from facade.admin.cluster import FoundTopic, GroupPosition, GroupState, _ClientLog
+from facade.admin.topics import broker_settings, differences
 from facade.kernel.bus.kafka.refusals import failing
-from facade.kernel.bus.kafka.topics import broker_settings, differences
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
 from facade.kernel.icd.load import load
-from facade.sdp.heartbeats import Heard
+from facade.kernel.runtime.heartbeats import Heard
 from facade.sdp.messages import Heartbeat
 from facade.tools import bus
 
@@ -231,7 +229,7 @@ def test_why_no_broker_serves_a_client(monkeypatch, lines, said):
 
     connection = SimpleNamespace(bootstrap="b:1", producer=Client)
     with pytest.raises(BusError, match=re.escape(said)):
-        admin.describe_cluster(connection)
+        cluster.describe_cluster(connection)
 
 
 def test_a_broker_that_is_lost_between_two_answers_is_an_error_of_the_bus(monkeypatch):
@@ -249,10 +247,10 @@ def test_a_broker_that_is_lost_between_two_answers_is_an_error_of_the_bus(monkey
         consumer=lambda *_: consumer,
     )
     described = SimpleNamespace(members=[], authorized_operations=[])
-    monkeypatch.setattr(admin, "ask_coordinator", lambda *_, **__: described)
-    monkeypatch.setattr(admin, "committed_offsets", lambda *_: {("ingest.heaps", 0): 7})
+    monkeypatch.setattr(cluster, "ask_coordinator", lambda *_, **__: described)
+    monkeypatch.setattr(cluster, "committed_offsets", lambda *_: {("ingest.heaps", 0): 7})
     with pytest.raises(BusError, match=r"t\.aggregate"):
-        admin.describe_group(connection, "aggregate")
+        cluster.describe_group(connection, "aggregate")
 
 
 @pytest.mark.parametrize(
@@ -279,6 +277,6 @@ def test_no_new_heartbeat_is_read_from_a_broker_that_is_lost(monkeypatch):
         clock.sleep(0.5)
         return {0: (0, next(ends))}
 
-    monkeypatch.setattr(admin, "find_range", find_range)
-    monkeypatch.setattr(admin, "newest_records", lambda *_: [])
+    monkeypatch.setattr(bus.admin, "find_range", find_range)
+    monkeypatch.setattr(bus.admin, "newest_records", lambda *_: [])
     assert bus._own_clock(SimpleNamespace(clock=clock)) is None

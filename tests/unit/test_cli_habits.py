@@ -22,6 +22,7 @@ from facade.kernel.console import SINCE
 from facade.kernel.errors import BusError, ConfigError, InfraError
 from facade.kernel.manifest import Subcommand
 from facade.tools import topics
+from facade.tools.subcommands import SUBCOMMANDS
 from sdp_facade_lab.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
@@ -257,7 +258,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_one() -> None:
 
 
 def plug_in(monkeypatch: pytest.MonkeyPatch, *contributed: Subcommand) -> None:
-    monkeypatch.setattr(command_line, "subcommands", lambda: iter(contributed))
+    monkeypatch.setattr(command_line, "subcommands", lambda: iter((*SUBCOMMANDS, *contributed)))
 
 
 def test_a_flow_from_outside_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

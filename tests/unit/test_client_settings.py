@@ -10,6 +10,7 @@ from confluent_kafka import cimpl
 from facade.kernel.bus.kafka.client_settings import TABLE, settings_of
 
 KAFKA = Path(__file__).parents[2] / "facade" / "kernel" / "bus" / "kafka"
+ADMIN = Path(__file__).parents[2] / "facade" / "admin"
 BY_THE_CALLER = {
     "auto.offset.reset",
     "bootstrap.servers",
@@ -82,7 +83,7 @@ def test_no_client_has_a_setting_that_the_table_lacks():
 def test_every_section_has_a_client():
     used = {
         argument.value
-        for path in KAFKA.glob("*.py")
+        for path in (*KAFKA.glob("*.py"), *ADMIN.glob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "settings_of"
         for part in node.args

@@ -7,11 +7,11 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from facade.admin.redrive import RedriveFate, Selection, accounted, plan, put_back
 from facade.flows.telemetry.reduce import Together
 from facade.flows.telemetry.worker import BatchLimits
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.redrive import RedriveFate, Selection, accounted, plan, put_back
 from facade.sdp.messages import StreamAccount
 from facade.sdp.stream_accounts import WorkerAccounts
 from tests.support.columnar import CONSTANTS, columnar, stream

@@ -10,7 +10,9 @@ from typer.testing import CliRunner, Result
 
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.cli.app import app
-from facade.kernel.cli.config import (
+from facade.kernel.config import ENVIRONMENT, Settings, load_settings
+from facade.kernel.errors import ConfigError
+from facade.tools.config import (
     DEFAULT,
     PROCESS_VARIABLES,
     explain_settings,
@@ -20,8 +22,6 @@ from facade.kernel.cli.config import (
     shadows,
     template,
 )
-from facade.kernel.config import ENVIRONMENT, Settings, load_settings
-from facade.kernel.errors import ConfigError
 
 VARIABLES = ("KAFKA_BOOTSTRAP", "SDP_FACADE_CONFIG", *(name for name in ENVIRONMENT))
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from facade.admin.quotas import name_of
 from facade.infra.security import ADMINISTRATOR, Security
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.cli.app import app
 from facade.kernel.config import load_settings
 from facade.kernel.errors import ConfigError

@@ -61,11 +61,11 @@ def test_what_the_wheel_is_made_of_is_copied_and_gets_to_the_builder() -> None:
         assert sent(path), path
 
 
-def test_the_extras_are_those_that_the_tests_run_with_but_for_tracing() -> None:
-    project = PROJECT["project"]
-    (own,) = (one for one in project["optional-dependencies"]["test"] if one.startswith(project["name"]))
-    at_run_time = set(re.findall(r"\[(.*)\]", own)[0].split(","))
-    assert set(argument("EXTRAS").split(",")) == at_run_time - {"telemetry"}
+def test_the_extras_are_all_but_tracing_and_those_that_the_others_have() -> None:
+    (every,) = PROJECT["project"]["optional-dependencies"]["all"]
+    at_run_time = set(re.findall(r"\[(.*)\]", every)[0].split(","))
+    rest = {"batches", "demo", "telemetry"}
+    assert set(argument("EXTRAS").split(",")) == (at_run_time - rest) | {"tables", "tools"}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
@@ -20,10 +19,10 @@ import tango
 from jsonschema import Draft202012Validator
 
 import sdp_facade_sdk
-from facade.kernel.cli.config import PROCESS_VARIABLES
 from facade.kernel.config import ENVIRONMENT
 from facade.kernel.icd.load import inspect, load
-from facade.kernel.icd.words import runbook
+from facade.sdp.words import runbook
+from facade.tools.config import PROCESS_VARIABLES
 from tests.support.command_line import descend
 from tests.support.waiting import HANG
 
@@ -180,14 +179,6 @@ def test_the_page_of_settings_has_each_variable_and_no_other() -> None:
     rows = [line for line in (DOCS / "reference" / "settings.md").read_text().splitlines() if line.startswith("|")]
     listed = set(re.findall(r"`([A-Z]+_[A-Z_]+)`", "\n".join(rows)))
     assert listed == {*ENVIRONMENT, *PROCESS_VARIABLES}
-
-
-def test_the_deploy_page_lists_each_extra_of_a_site() -> None:
-    listed = re.findall(
-        r"^\| `(\w+)` \| ", (DOCS / "how-to" / "deploy.md").read_text().partition("## Write")[0], re.MULTILINE
-    )
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert listed == sorted(set(extras) - {"bench", "conformance", "dev", "docs", "lint", "mutation", "test"})
 
 
 def broken_links(site: Path) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from facade.kernel.durations import parse_duration, parse_time
 from facade.kernel.errors import ConfigError
+from facade.sdp.durations import parse_duration, parse_time
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import jsonschema
 import pytest
 import tango
 
-from devices.kernel.in_memory import MemoryContext
+from devices.in_memory import MemoryContext
 from facade.archive.recording import HISTORY, REPEAT, HistoryRecorder, RecordingSink
-from facade.kernel.bus.bounded_writer import MOST_UNDER_WAY
 from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
@@ -20,6 +19,7 @@ from facade.kernel.icd.load import load
 from facade.kernel.reading import Quality, Reading, Value
 from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.composition import Server
+from facade.sdp.bounded_writer import MOST_UNDER_WAY
 from tests.support.waiting import HANG, until
 
 ICD = load()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from facade.admin.rights import planned
 from facade.archive.recording import HISTORY
 from facade.archive.reports import REPORTS
 from facade.flows.alerts.messages import ACTIONS, ALERTS, PACKETS
@@ -25,7 +26,6 @@ from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.kernel.bus.offsets import POSITIONS
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.rights import planned
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
@@ -33,10 +33,10 @@ from facade.kernel.icd.model import instance_role
 from facade.kernel.manifest import manifests
 from facade.kernel.runtime.accounts import ACCOUNTS
 from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.heartbeats import SERVERS
 from facade.kernel.runtime.replay import TOPIC as REPLAY
 from facade.sdp.device_state import SETTINGS
 from facade.sdp.device_state import TOPIC as STATE
-from facade.sdp.heartbeats import SERVERS
 from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 

@@ -9,11 +9,11 @@ from string import Template
 import pytest
 from typer.testing import CliRunner
 
+from facade.admin.quotas import name_of
 from facade.infra import local, security
 from facade.infra.local import InfraState, ServiceName, ServiceState
 from facade.infra.local import load as load_state
 from facade.infra.security import ADMINISTRATOR, Security
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.cli.app import app
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import InfraError

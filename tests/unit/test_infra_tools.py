@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from facade.admin.cluster import find_cluster
 from facade.infra import kafka, local, ports, tools
 from facade.infra.local import InfraState, ServiceName, ServiceState, save
 from facade.infra.ports import HOST, choose_port, is_free
 from facade.infra.processes import Process, ProcessRecord
-from facade.kernel.bus.kafka.admin import find_cluster
 from facade.kernel.cli.app import app
 from facade.kernel.errors import InfraError
 from tests.support.waiting import HANG

@@ -21,8 +21,8 @@ from facade.kernel.bus.port import Record
 from facade.kernel.outcome import USED
 from facade.kernel.windows import frame
 from facade.kernel.windows.newest import Rule
-from facade.kernel.windows.summaries import as_frames
 from facade.sdp.messages import FieldStatistics, IngestSummary, Partial
+from facade.sdp.summaries import as_frames
 from tests.support.frames import fold, readings
 from tests.support.heaps import BASE_US
 from tests.unit.test_archive_replayed import archive_of

@@ -5,7 +5,7 @@ import pytest
 
 from facade.flows.commands.lease import TERM, Lease
 from facade.flows.commands.messages import HeartbeatMessage
-from facade.sdp.heartbeats import SERVERS, TOPIC, heartbeat_record
+from facade.kernel.runtime.heartbeats import SERVERS, TOPIC, heartbeat_record
 from tests.support.commanding import Bench
 
 NAME = "SdpFacade-subarray"

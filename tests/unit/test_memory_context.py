@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tango
 
-from devices.kernel.in_memory import MemoryContext
+from devices.in_memory import MemoryContext
 from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock

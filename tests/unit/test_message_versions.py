@@ -10,13 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from facade.admin.redrive import Selection, put_back
+from facade.admin.redrive import plan as plan_redrive
 from facade.flows.alerts import packets
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Aborted, Record
-from facade.kernel.bus.redrive import Selection, put_back
-from facade.kernel.bus.redrive import plan as plan_redrive
 from facade.kernel.clock import ManualClock
 from facade.kernel.codec.batches import is_batch
 from facade.kernel.config import Settings

@@ -36,11 +36,11 @@ from facade.flows.mirror.source import (
     SourceEvent,
     SourceTask,
 )
-from facade.kernel.bus.bounded_writer import MOST_UNDER_WAY
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED
+from facade.sdp.bounded_writer import MOST_UNDER_WAY
 from facade.sdp.device_state import StateMessage
 
 DISH, OTHER = "mid-dish/dish-manager/ska001", "mid-dish/dish-manager/ska002"

@@ -11,9 +11,9 @@ from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.partial import MAX_RUNS, split, summary_form
 from facade.flows.telemetry.plan import plan
 from facade.kernel.icd.load import load
-from facade.kernel.windows.summaries import as_frames, as_partials
 from facade.kernel.windows.totals import GroupTotals, Totals
 from facade.sdp.messages import FieldStatistics, Partial, RackSummary
+from facade.sdp.summaries import as_frames, as_partials
 from tests.support.frames import fold, merged
 
 ICD = load()

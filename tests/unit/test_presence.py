@@ -14,15 +14,9 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.manifest import manifests
 from facade.kernel.reading import Quality, Reading
+from facade.kernel.runtime.heartbeats import SILENT, HeartbeatMessage, Heartbeats, SignOfLife, heartbeat_record
 from facade.kernel.runtime.worker_process import FREE
-from facade.sdp.heartbeats import (
-    SILENT,
-    HeartbeatMessage,
-    Heartbeats,
-    SignOfLife,
-    complaints_of,
-    heartbeat_record,
-)
+from facade.sdp.complaints import complaints_of
 from facade.sdp.messages import DeviceComplaint
 from tests.support.command_line import walk
 from tests.support.overview import ICD, INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life

@@ -2,7 +2,7 @@
 
 import pytest
 
-from facade.kernel.bus import quotas
+from facade.admin import quotas
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.tools.quotas import _rates

@@ -24,9 +24,9 @@ from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED, RecordRejected
 from facade.kernel.runtime.progress import Progress
 from facade.kernel.windows.frame import STATISTICS
-from facade.kernel.windows.summaries import as_partials, frame_of
 from facade.sdp.messages import FieldStatistics, Partial, RackSummary
 from facade.sdp.racks import Racks
+from facade.sdp.summaries import as_partials, frame_of
 from tests.support.frames import expanded, rack
 from tests.support.heaps import BASE_US
 

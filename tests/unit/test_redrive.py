@@ -9,10 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from facade.flows.overview.views import BusView, Overview
-from facade.kernel.bus.dead_letters import TOPIC, dead_letter, original
-from facade.kernel.bus.port import BusHealth, Record
-from facade.kernel.bus.redrive import (
+from facade.admin.redrive import (
     FIRST,
     FROM,
     Redrive,
@@ -22,6 +19,9 @@ from facade.kernel.bus.redrive import (
     read_dead_letter,
     takes_back,
 )
+from facade.flows.overview.views import BusView, Overview
+from facade.kernel.bus.dead_letters import TOPIC, dead_letter, original
+from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError

@@ -8,9 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from facade.kernel.bus import rights
-from facade.kernel.bus.kafka import access
-from facade.kernel.bus.rights import Acl
+from facade.admin import access, rights
+from facade.admin.rights import Acl
 from facade.kernel.cli.app import app
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load

@@ -15,8 +15,8 @@ from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
 from facade.kernel.reading import Quality, Reading
 from facade.kernel.runtime.composition import Server
+from facade.kernel.runtime.heartbeats import HeartbeatMessage, SignOfLife, heartbeat_record
 from facade.kernel.runtime.publisher import Publisher
-from facade.sdp.heartbeats import HeartbeatMessage, SignOfLife, heartbeat_record
 from tests.support.commanding import Sink
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader, MemoryTransactionalLog

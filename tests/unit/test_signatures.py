@@ -21,7 +21,7 @@ from facade.kernel.config import ControllerKey, Settings, make_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import RecordRejected
-from facade.sdp.device_state import StateMessage, state_record
+from facade.sdp.device_state import StateMessage, state_record, states_of
 from facade.tools.audit import dead_letter_entry
 from facade.tools.exports import asyncapi
 from tests.support.commanding import OTHER, SUBARRAY, Bench
@@ -228,7 +228,7 @@ def test_records_of_the_past_that_are_put_on_their_topics_again_change_nothing(b
 
 def test_the_replay_of_a_night_needs_no_keys(bench: Bench) -> None:
     server = bench.server(settings=Settings(controller_keys=KEYS, replay=True), ready=False, start=False)
-    assert server.service.states.signatures.refusal(RECORD) is None
+    assert states_of(server.service).signatures.refusal(RECORD) is None
 
 
 @pytest.mark.parametrize("by", [Signatures((), ()), STRANGER, CONTROLLER])

@@ -3,7 +3,7 @@
 import pytest
 
 from facade.flows.alerts.messages import Alarm, Alert, decode_alert, state_record
-from facade.sdp.heartbeats import SILENT, HeartbeatMessage, heartbeat_record
+from facade.kernel.runtime.heartbeats import SILENT, HeartbeatMessage, heartbeat_record
 from tests.support.commanding import CONTROLLER, SUBARRAY, Bench, Server
 
 STEP = 0.1

@@ -10,13 +10,13 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from facade.kernel.bus.bounded_writer import MOST_UNDER_WAY, BoundedWriter
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SECOND, as_time
 from facade.kernel.errors import BusError
 from facade.kernel.numbers import json_value
 from facade.kernel.recent import Bounded, MeanRate
 from facade.kernel.runtime.steps import StepThread, run_steps
+from facade.sdp.bounded_writer import MOST_UNDER_WAY, BoundedWriter
 from sdp_facade_clients.web.following import Following
 
 

@@ -20,7 +20,7 @@ from facade.kernel.bus.port import Reader
 from facade.kernel.clock import ManualClock, SystemClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
-from facade.sdp.heartbeats import (
+from facade.kernel.runtime.heartbeats import (
     SERVERS,
     TOPIC,
     Pulse,

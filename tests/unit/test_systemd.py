@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from facade.kernel.bus.kafka.connection import refusals
-from facade.kernel.cli.config import PROCESS_VARIABLES
 from facade.kernel.config import load_settings
 from facade.kernel.manifest import manifests
+from facade.tools.config import PROCESS_VARIABLES
 from tests.support.waiting import HANG
 
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"

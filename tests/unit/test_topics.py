@@ -17,8 +17,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import ConfigResource, NewTopic
 from typer.testing import CliRunner
 
-from facade.kernel.bus.kafka import connection, topics
-from facade.kernel.bus.kafka.admin import FoundTopic, KafkaTopicWatch
+from facade.admin import topics
+from facade.admin.cluster import FoundTopic
+from facade.kernel.bus.kafka import connection
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
 from facade.kernel.bus.kafka.connection import Clients, Connection
 from facade.kernel.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.kernel.cli.app import app

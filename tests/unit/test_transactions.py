@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from facade.admin.topics import broker_settings
 from facade.kernel.bus.kafka import connection, transactions
 from facade.kernel.bus.kafka.client_settings import settings_of
 from facade.kernel.bus.kafka.connection import Clients, Connection
 from facade.kernel.bus.kafka.group import KafkaGroupMember
-from facade.kernel.bus.kafka.topics import broker_settings
 from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer, _Open
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog, by_partition

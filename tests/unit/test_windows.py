@@ -12,8 +12,8 @@ from facade.flows.telemetry.watermarks import Watermarks
 from facade.kernel.icd.load import load
 from facade.kernel.windows.frame import merge
 from facade.kernel.windows.newest import Windows
-from facade.kernel.windows.summaries import as_frames
 from facade.sdp.messages import Partial, Watermark
+from facade.sdp.summaries import as_frames
 
 ICD = load()
 PLAN = plan(ICD, "ingest.heaps")

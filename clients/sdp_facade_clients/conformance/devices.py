@@ -11,11 +11,11 @@ from typing import Any
 import tango
 from jsonschema import Draft202012Validator
 
+from facade.admin.cluster import FoundTopic
+from facade.admin.topics import broker_settings
 from facade.flows.mirror.streaming import FORMS, STREAMING
 from facade.kernel.bus.dead_letters import PREFIX
 from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
-from facade.kernel.bus.kafka.admin import FoundTopic
-from facade.kernel.bus.kafka.topics import broker_settings
 from facade.kernel.bus.port import Record
 from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.kernel.icd.fields import earlier_versions

@@ -12,9 +12,10 @@ from typing import Any, Final
 import tango
 from msgspec.structs import replace
 
+from facade.admin.cluster import FoundTopic, inspect_topics
 from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.kernel.bus.dead_letters import original
-from facade.kernel.bus.kafka.admin import FoundTopic, inspect_topics, newest_records
+from facade.kernel.bus.kafka.admin import newest_records
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, Clock, as_seconds, wait_until

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from facade.admin.redrive import read_dead_letter
 from facade.archive.files import ArchiveError, missing, no_archive
 from facade.archive.night.html import length, number, percent
 from facade.archive.night.span import Night, utc
@@ -35,14 +36,13 @@ from facade.archive.reading import read_records, topics
 from facade.archive.stores import Store
 from facade.kernel.bus.dead_letters import COUNT, NUMBER, PREFIX
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.redrive import read_dead_letter
 from facade.kernel.clock import DAY, NEVER, NOTHING, Time
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import INCONSISTENT, TOMBSTONE, USED, Outcome, RecordRejected, Unused
 from facade.kernel.runtime.accounts import ACCOUNTS
+from facade.kernel.runtime.heartbeats import SILENT
 from facade.sdp import messages
-from facade.sdp.heartbeats import SILENT
 from facade.sdp.stream_accounts import StreamTotals, WorkerAccounts
 
 STATES: Final = "alert-state"

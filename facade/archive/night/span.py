@@ -6,8 +6,8 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 
 from facade.kernel.clock import DAY, MINUTE, SECOND, Duration, Time, as_seconds
-from facade.kernel.durations import parse_time
 from facade.kernel.errors import ConfigError
+from facade.sdp.durations import parse_time
 
 _DAY = 1440
 _WIDTHS = (1, 2, 5, 10, 20, 30, 60, 120, 180, 360, 720, _DAY)

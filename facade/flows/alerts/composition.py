@@ -10,7 +10,6 @@ from facade.flows.alerts import messages
 from facade.flows.alerts.flow import FLOOD, AlertsFlow, name_of
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.operator_api import OperatorApi
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import NEVER, SECOND, Time, as_seconds
 from facade.kernel.icd.model import Icd
@@ -19,6 +18,7 @@ from facade.kernel.reading import Changes, Quality, Value
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import DeviceReading, Gate
 from facade.kernel.severities import SEVERITIES
+from facade.sdp import alarm_states as states
 
 CLASS = "SdpAlerts"
 _OTHERS = "otherConditions"

@@ -19,21 +19,21 @@ from typing import Any
 
 import msgspec
 
+from facade.admin.redrive import FROM
 from facade.flows.alerts import messages
 from facade.flows.alerts.given import GivenActions
 from facade.flows.alerts.ledger import OVERTAKEN, AlarmLedger
 from facade.flows.alerts.messages import Action, Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import alarms_by_stream
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.redrive import FROM
 from facade.kernel.clock import MINUTE, SECOND, Time, as_seconds, utc_text
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.kernel.reading import Reading
 from facade.kernel.recent import Bounded
 from facade.kernel.runtime.flow import DeviceReading, Flow
+from facade.sdp import alarm_states as states
 from facade.sdp.demand import RateMeter
 
 _log = logging.getLogger(__name__)

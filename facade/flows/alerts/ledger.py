@@ -16,11 +16,11 @@ from types import MappingProxyType
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
 from facade.flows.alerts.suppression import Suppression, meant
-from facade.kernel import alarm_states as states
 from facade.kernel.clock import DAY, MINUTE, NEVER, SECOND, Time, as_duration
 from facade.kernel.icd.model import Condition, Location
 from facade.kernel.recent import Bounded
 from facade.kernel.severities import SEVERITIES
+from facade.sdp import alarm_states as states
 
 _AHEAD, _BEHIND = 10 * SECOND, 7 * DAY
 """Limits of the difference between a source's clock and the broker's; beyond them the source's time is not used."""

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import msgspec
 
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.port import Record
 from facade.kernel.codec.decode import BatchDecoder
+from facade.sdp import alarm_states as states
 from facade.sdp import messages
 from facade.sdp.messages import ActionTaken as ActionTaken
 from facade.sdp.messages import Attachment as Attachment

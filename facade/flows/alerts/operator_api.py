@@ -18,14 +18,14 @@ from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.ledger import take
 from facade.flows.alerts.messages import Action, ActionKind, Alarm, action_records
 from facade.flows.alerts.refusals import LONGEST_SHELVING, refusal
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, SECOND, Clock, as_duration, as_seconds
 from facade.kernel.errors import BusError, CommandRefused
 from facade.kernel.numbers import Natural
 from facade.kernel.outcome import Unused
 from facade.kernel.printable import listed
-from facade.kernel.runtime.replay import why_refused
+from facade.sdp import alarm_states as states
+from facade.sdp.replay import why_refused
 
 MOST_ENTRIES, MOST_BYTES = 1000, 1_000_000
 """Most entries in an answer, and its approximate size."""

@@ -18,6 +18,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from facade.admin.redrive import FIRST, FROM
 from facade.flows.alerts.flow import LARGEST
 from facade.flows.alerts.messages import (
     ALERTS,
@@ -30,7 +31,6 @@ from facade.flows.alerts.messages import (
     encode,
 )
 from facade.kernel.bus.port import Reader, Record, TransactionalLog
-from facade.kernel.bus.redrive import FIRST, FROM
 from facade.kernel.clock import Clock
 from facade.kernel.codec.decode import Reason
 from facade.kernel.config import Settings

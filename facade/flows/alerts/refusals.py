@@ -1,8 +1,8 @@
 """Reasons to refuse an operator's action, as a function of the present alarm."""
 
 from facade.flows.alerts.messages import Action, Alarm
-from facade.kernel import alarm_states as states
 from facade.kernel.clock import DAY, Time, as_seconds, utc_seconds
+from facade.sdp import alarm_states as states
 
 LONGEST_SHELVING = 7 * DAY
 """Longest shelving."""

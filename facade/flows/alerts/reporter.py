@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
 from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.port import QueueingWriter, Record
 from facade.kernel.clock import NEVER, Clock, Duration, Time, as_seconds
-from facade.kernel.judgement import AlarmDict
 from facade.kernel.outcome import USED, Outcome, Unused
 from facade.kernel.runtime.composition import FindFaults, Server
 from facade.kernel.runtime.flow import Fault, FaultKey
 from facade.kernel.runtime.health_issues import ORIGIN, HealthIssue, HealthSource
 from facade.kernel.runtime.projection import Projection
-from facade.kernel.runtime.replay import why_refused
 from facade.kernel.severities import SEVERITIES, WARNING
+from facade.sdp import alarm_states as states
+from facade.sdp.judgement import AlarmDict
+from facade.sdp.replay import why_refused
 
 AlarmFaults = Mapping[AlarmKey, Fault]
 """By condition and source."""

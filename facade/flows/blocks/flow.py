@@ -21,8 +21,9 @@ from facade.kernel.recent import Bounded
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
-from facade.kernel.runtime.projection import OTHER_SUBARRAY, TOO_MANY, Projection
+from facade.kernel.runtime.projection import TOO_MANY, Projection
 from facade.sdp.messages import ProcessingBlock
+from facade.sdp.scans import OTHER_SUBARRAY
 
 MOST_OPEN, MOST_OPEN_BYTES = 200_000, 200_000_000
 """Most blocks that have not ended, of all subarrays, and the size of their records: more than in an observation."""

@@ -41,7 +41,7 @@ from facade.kernel.errors import ArgumentError, CommandRefused
 from facade.kernel.icd.model import CommandDefinition, Icd
 from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed
 from facade.kernel.recent import Bounded
-from facade.kernel.runtime.replay import why_refused
+from facade.sdp.replay import why_refused
 
 _log = logging.getLogger(__name__)
 

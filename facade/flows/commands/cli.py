@@ -22,13 +22,13 @@ from facade.kernel.bus.port import Record
 from facade.kernel.clock import MINUTE, SystemClock, Time, as_duration, as_seconds, as_time
 from facade.kernel.config import load_settings
 from facade.kernel.console import ERR, OUT, SINCE, AsJson, Since, moment, shortened, wide
-from facade.kernel.durations import parse_duration
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
-from facade.kernel.icd.words import duration_in_words
 from facade.kernel.numbers import LARGEST
 from facade.kernel.printable import printable
+from facade.sdp.durations import parse_duration
+from facade.sdp.words import duration_in_words
 
 _CLASS = "SdpSubarray"
 _AWAY = MINUTE

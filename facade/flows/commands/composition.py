@@ -31,11 +31,11 @@ from facade.kernel.instances import classes_of, number_of
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import Fault, FaultKey
 from facade.kernel.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
-from facade.kernel.runtime.replay import why_refused
+from facade.kernel.runtime.heartbeats import SERVERS, SILENT, Heartbeats
 from facade.kernel.runtime.steps import run_steps
-from facade.sdp.device_state import SETTINGS, DeviceSettings
+from facade.sdp.device_state import SETTINGS, DeviceSettings, states_of
 from facade.sdp.device_state import TOPIC as STATES
-from facade.sdp.heartbeats import SERVERS, SILENT, Heartbeats
+from facade.sdp.replay import why_refused
 
 _STUCK, _SILENT, _SOURCE = "subarrayStuck", "controllerSilent", f"{ORIGIN}/subarray/"
 """Two conditions, and the begin of the sources of the first: alarms of other sources are not cleared."""
@@ -168,7 +168,7 @@ class CaughtUp:
 
 def compose(server: Server) -> None:
     """Add the command path to a device server."""
-    icd, states, clock, instance = server.icd, server.states, server.clock, server.instance
+    icd, states, clock, instance = server.icd, states_of(server), server.clock, server.instance
     classes = {device: icd.classes[server.classes[device]] for device in server.devices_with_commands()}
     components, sign, sender = server.share(Components), server.sign_of_life, server.sender()
     tracker, lease = Tracker(list(classes)), Lease(instance, sign.incarnation)

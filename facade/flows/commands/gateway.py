@@ -28,10 +28,10 @@ from facade.kernel.bus.port import CommandSender, Headers, Record, Sending
 from facade.kernel.clock import Clock, as_duration, utc_seconds, utc_text
 from facade.kernel.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.kernel.icd.model import CommandDefinition, DeviceClass
-from facade.kernel.runtime.replay import why_refused
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.sdp.admin_mode import DISABLED
 from facade.sdp.device_state import DeviceStates
+from facade.sdp.replay import why_refused
 
 _log = logging.getLogger(__name__)
 

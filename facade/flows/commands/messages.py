@@ -11,9 +11,10 @@ import msgspec
 from facade.kernel.bus.port import Headers, Record
 from facade.kernel.clock import NEVER, Duration, Time, as_seconds, as_time
 from facade.kernel.codec.decode import BatchDecoder
-from facade.sdp import heartbeats, messages
+from facade.kernel.runtime import heartbeats
+from facade.kernel.runtime.heartbeats import HeartbeatMessage as HeartbeatMessage
+from facade.sdp import messages
 from facade.sdp.device_state import StateMessage
-from facade.sdp.heartbeats import HeartbeatMessage as HeartbeatMessage
 from facade.sdp.messages import ReportedState as ReportedState
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC

@@ -27,9 +27,9 @@ from facade.kernel.printable import printable
 from facade.kernel.reading import Reading, Value
 from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.kernel.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
+from facade.kernel.runtime.heartbeats import SILENT
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.sdp.device_state import OBS_STATE, STATE, DeviceStates
-from facade.sdp.heartbeats import SILENT
 
 VERSIONS = (1, 2)
 """Lowest and highest version of the protocol that devices speak."""

@@ -21,6 +21,7 @@ from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import Fault, FaultKey
 from facade.kernel.runtime.view import NewestView
 from facade.sdp.device_state import TOPIC as STATES
+from facade.sdp.device_state import states_of
 
 _RATE_OVER = 10 * SECOND
 _MOST_NAMES = 8
@@ -118,9 +119,9 @@ def compose(server: Server) -> None:
     is_own = own_devices(server.icd)
     choice = Choice(is_own)
     server.flows.append(choice)
-    if server.states not in server.flows:
-        server.flows.append(server.states)
-    server.states.listeners.append(choice.take)
+    if states_of(server) not in server.flows:
+        server.flows.append(states_of(server))
+    states_of(server).listeners.append(choice.take)
 
     topics = choice.topic, STATES
 

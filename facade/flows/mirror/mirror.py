@@ -35,11 +35,11 @@ from facade.flows.mirror.messages import (
 )
 from facade.flows.mirror.source import AttributeValue, DeviceLost, DeviceSource, EventsMissed, JobResult, SearchResult
 from facade.flows.mirror.streaming import Forms, no_forms
-from facade.kernel.bus.bounded_writer import BoundedWriter
 from facade.kernel.bus.port import QueueingWriter, Reader, Record
 from facade.kernel.clock import Clock, as_seconds
 from facade.kernel.runtime.readers import Bus
 from facade.kernel.runtime.steps import run_steps
+from facade.sdp.bounded_writer import BoundedWriter
 
 PROMPT = 16
 """Most jobs begun at once, for devices that answered last time."""

@@ -15,6 +15,7 @@ MANIFEST = Manifest(
     },
     set_aside_by={"heartbeats": "subarray"},
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.kernel.base:FacadeDevice"},
-    compose="facade.flows.overview.views:compose",
+    compose="facade.flows.overview.composition:compose",
+    for_all=True,
     audit={"page-acts": "facade.flows.overview.page_acts:page_entry"},
 )

@@ -8,7 +8,7 @@ controller is not shown, as brokers do not report it to clients: they name any l
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from facade.kernel.bus.bus_checks import used_by
+from facade.admin.bus_checks import used_by
 from facade.kernel.bus.offsets import TopicShape
 from facade.kernel.clock import NEVER, Time, as_duration
 from facade.kernel.icd.model import DeviceClass

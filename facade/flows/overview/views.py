@@ -7,7 +7,6 @@ from functools import partial
 from operator import attrgetter
 
 from facade.flows.overview.replicas import Replicas
-from facade.kernel import judgement
 from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import MINUTE, NEVER, SECOND, Duration, Time, as_duration, utc_seconds
 from facade.kernel.errors import ConfigError
@@ -15,7 +14,6 @@ from facade.kernel.findings import ATTENTION, Finding
 from facade.kernel.icd.model import AccountSource, Attribute, DeviceClass, Icd, instance_role
 from facade.kernel.icd.topic_model import Figure, Limits, slot_name
 from facade.kernel.instances import devices_of
-from facade.kernel.judgement import Judgement
 from facade.kernel.manifest import WorkerEntry, manifests
 from facade.kernel.printable import excerpt, listed, printable
 from facade.kernel.reading import Quality, Reading, Value, judge
@@ -32,12 +30,14 @@ from facade.kernel.runtime.health_issues import (
     HealthSource,
     HealthState,
 )
+from facade.kernel.runtime.heartbeats import TOPIC, host_of
 from facade.kernel.severities import CRITICAL, SEVERITIES, WARNING, Severity
+from facade.sdp import judgement
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.sdp.admin_mode import DISABLED
-from facade.sdp.device_state import SETTINGS, STATE, DeviceStates
+from facade.sdp.device_state import SETTINGS, STATE, DeviceStates, states_of
 from facade.sdp.device_state import TOPIC as STATES
-from facade.sdp.heartbeats import TOPIC, host_of
+from facade.sdp.judgement import Judgement
 from facade.sdp.scans import scans
 from facade.sdp.stream_accounts import ReaderAccounts, StreamTotals, WorkerAccounts, reasons_by_stream
 
@@ -629,7 +629,9 @@ def compose(server: Server) -> None:
     overview = Overview(server.icd, server.bus.health, workers, readers, flows, limits)
     server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
     for device in server.devices.get(MASTER, ()):
-        view = MasterView(device, overview, server.states, lambda: server.has_read(STATES, SETTINGS), server.versions)
+        view = MasterView(
+            device, overview, states_of(server), lambda: server.has_read(STATES, SETTINGS), server.versions
+        )
         server.views.append(view)
     if server.devices.get(MASTER):
         topics = STATES, workers.topic, readers.topic

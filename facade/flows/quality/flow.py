@@ -31,11 +31,12 @@ from facade.kernel.reading import Quality, Reading, Value, judge
 from facade.kernel.recent import Bounded, MeanRate
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import Fault, FaultKey
-from facade.kernel.runtime.projection import OTHER_SUBARRAY, Projection
+from facade.kernel.runtime.projection import Projection
 from facade.kernel.runtime.view import NewestView
 from facade.kernel.severities import ALARM, WARNING
 from facade.sdp.device_state import OBS_STATE
 from facade.sdp.messages import DeviceComplaint, Metric
+from facade.sdp.scans import OTHER_SUBARRAY
 
 CLASS = "SdpQuality"
 _OWN = frozenset({"scanID", "metricsRate", "unknownMetrics", "connected", "versionId"})

@@ -23,7 +23,7 @@ from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import VIEW_PERIOD, DeviceView, Gate
 from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.sdp.device_state import TOPIC as STATES
-from facade.sdp.device_state import StateMessage
+from facade.sdp.device_state import StateMessage, states_of
 from facade.sdp.messages import Reservation
 
 MOST_SHOWN = 64
@@ -140,7 +140,7 @@ class ReservationsHealth(HealthSource):
         self._held = ReportedResources(
             {name: number for name in names if (number := number_of(subarray, name)) is not None}
         )
-        server.states.listeners.append(self._held.take)
+        states_of(server).listeners.append(self._held.take)
         self._gate = Gate(gap=VIEW_PERIOD)
         self._shown: Mapping[str, Value] = {}
 

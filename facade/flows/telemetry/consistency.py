@@ -14,8 +14,8 @@ from facade.kernel.numbers import LARGEST
 from facade.kernel.outcome import INCONSISTENT, RecordRejected
 from facade.kernel.sketch import largest_bucket
 from facade.kernel.windows.frame import Array, FieldArrays, Frame, Runs
-from facade.kernel.windows.summaries import as_frames, frame_of, lengths
 from facade.sdp.messages import RackSummary, Watermark
+from facade.sdp.summaries import as_frames, frame_of, lengths
 
 MOST = 1e150
 _CLOCK_SLACK = MINUTE

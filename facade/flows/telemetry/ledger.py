@@ -27,9 +27,9 @@ from facade.kernel.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
 from facade.kernel.clock import Duration, Time, as_duration
 from facade.kernel.windows.frame import Array, Frame, distinct, merge
 from facade.kernel.windows.newest import ShownWindow, Windows
-from facade.kernel.windows.summaries import as_frames, as_partials
 from facade.kernel.windows.totals import GroupTotals, Totals
 from facade.sdp.messages import Partial, RackSummary, Watermark
+from facade.sdp.summaries import as_frames, as_partials
 
 
 class RackOffsets(CountedOffsets):

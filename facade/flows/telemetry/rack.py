@@ -11,7 +11,7 @@ import numpy as np
 from facade.flows.telemetry.consistency import are_bounded
 from facade.flows.telemetry.partial import MAX_RUNS
 from facade.kernel.windows.frame import Frame
-from facade.kernel.windows.summaries import COLUMNS, columns_of
+from facade.sdp.summaries import COLUMNS, columns_of
 
 _ROW, _FIELD, _BUCKET, _RUN = 128, 128, 28, 36
 """Upper bounds of bytes: a row without its parts, the numbers of a field, a bucket with its count, a run."""

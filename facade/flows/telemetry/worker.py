@@ -40,9 +40,9 @@ from facade.kernel.outcome import LATE, USED, Outcome
 from facade.kernel.runtime.accounts import WRONG_FRAMES, RunningAccount
 from facade.kernel.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 from facade.kernel.windows.frame import Frame, distinct, merge
-from facade.kernel.windows.summaries import as_partials
 from facade.sdp.messages import RackSummary, Watermark
 from facade.sdp.racks import Racks
+from facade.sdp.summaries import as_partials
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""

@@ -34,7 +34,7 @@ class MemoryLog:
     --------
     >>> log = MemoryLog()
     >>> alerts = AlertSource("receive/0007", MemoryBus(log))
-    >>> alert = alerts.raise_alert("receiveOverrun", "ALARM", "312 heaps/s dropped")
+    >>> alert = alerts.raise_alert("receiveOverrun", "ALARM", "312 records/s dropped")
     >>> [record.key for record in log.records("alerts")]
     [b'receiveOverrun']
     """

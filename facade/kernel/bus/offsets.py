@@ -36,7 +36,7 @@ import msgspec
 
 from facade.kernel.bus.port import OffsetRange, Record, TopicPartition
 from facade.kernel.clock import NEVER, Time
-from facade.sdp.messages import WorkerPosition as WorkerPosition
+from facade.kernel.messages import WorkerPosition as WorkerPosition
 
 POSITIONS = "positions"
 """Topic with the positions of the workers."""

@@ -9,7 +9,7 @@ unsigned ones. Without a key for a device, nothing is signed or refused.
 
 The header `signature` is the HMAC-SHA256 of topic, key and value in hexadecimal digits. A record that is put on its
 topic again has a valid signature. It must therefore change nothing by its content: the first outcome of a command
-counts, and an older state does not; see `facade.sdp.device_state.DeviceStates`.
+counts, and an older state does not.
 
 A key has its time, by the brokers' clock in the append time of a record, which no writer chooses. So the log from
 before the first key stays readable, and one key follows another without a stop: both are valid for a while, and the

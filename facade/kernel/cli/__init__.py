@@ -1,1 +1,1 @@
-"""The sub-commands of `sdp-facade` that need no Tango."""
+"""The sub-commands of the program that need no Tango."""

@@ -1,4 +1,4 @@
-"""The executable ``sdp-facade``."""
+"""The executable of the program."""
 
 import sys
 

@@ -21,7 +21,7 @@ from facade.kernel.printable import printable
 
 try:
     import pyarrow as pa
-except ImportError:  # an extra: pip install 'sdp-tango-facade[tables]'
+except ImportError:  # the extras tables, batches and archive have it
     pa = None
 """The Arrow library; None: it is not installed."""
 

@@ -1,4 +1,4 @@
-"""Columnar batches: many messages as the columns of one record; see ``docs/how-to/send-heaps.md``.
+"""Columnar batches: many messages as the columns of one record; see decision 0022.
 
 A record is read alone, as a bad one must not harm its neighbours. Then batches are joined, so that their numbers are
 processed at once.
@@ -16,9 +16,9 @@ from facade.kernel.codec.arrays import MARK, ArrayError, RecordBatch, StreamRead
 from facade.kernel.codec.columns import Column, NumberField, breaches, number_fields
 from facade.kernel.codec.decode import BatchDecoder, Reason
 from facade.kernel.icd.fields import Schema, Translation, translation
+from facade.kernel.messages import Batch
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.printable import excerpt
-from facade.sdp.messages import Batch
 
 _LIMITS: Final = {
     np.dtype(f"<{kind}{size}"): (int(limits.min), int(limits.max))
@@ -262,6 +262,6 @@ def _is_within(field: NumberField, batch: ReadBatch) -> bool:
 def header_of(
     message: str, rows: int, *, constants: Mapping[str, int | float], bases: Mapping[str, int], **more: Any
 ) -> HeaderPairs:
-    """Return the headers of a columnar batch; `more`: as in `facade.sdp.messages.Batch`."""
+    """Return the headers of a columnar batch; `more`: as in `facade.kernel.messages.Batch`."""
     header = Batch(message=message, rows=rows, constants=dict(constants), bases=dict(bases), **more)
     return ((CONTENT_TYPE, ARROW.encode()), (HEADER, _encode(header)))

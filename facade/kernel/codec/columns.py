@@ -179,7 +179,7 @@ def number_fields(schema: Mapping[str, Any]) -> list[NumberField]:
 def legal_form(field: NumberField, column: Column) -> Column:
     """Return the column within its range and of its type; changed values were illegal.
 
-    The range is checked by the extremes, which is much cheaper than a check of each value.
+    The range is checked by the extremes, which takes much less time than a check of each value.
     """
     if len(column) and not (field.low <= column.min() and column.max() <= field.high):
         column = np.clip(column, field.low, field.high)

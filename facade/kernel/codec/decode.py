@@ -72,7 +72,7 @@ class BatchDecoder(Generic[MessageType]):
     Parameters
     ----------
     struct_types
-        Of `facade.sdp.messages`, or one from `facade.kernel.codec.json_schema.compile_message`. With several, the
+        Of `facade.kernel.messages`, or one from `facade.kernel.codec.json_schema.compile_message`. With several, the
         version in the record decides.
     """
 

@@ -16,8 +16,10 @@ from msgspec.structs import fields
 
 from facade.kernel.errors import IcdError
 
+PART = "x-part"
+"""Keyword of a message: ``kernel`` if the frame of every flow writes or reads it."""
 _ANNOTATIONS = frozenset(
-    ("$schema", "$id", "title", "description", "default", "examples", "x-unit", "x-example-key", "x-aliases")
+    ("$schema", "$id", "title", "description", "default", "examples", "x-unit", "x-example-key", "x-aliases", PART)
 )
 _KEYWORDS: dict[str, frozenset[str]] = {
     "object": frozenset({"properties", "required", "additionalProperties", "propertyNames"}),

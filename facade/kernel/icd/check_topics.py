@@ -27,11 +27,12 @@ from facade.kernel.icd.fields import (
 from facade.kernel.icd.model import Icd, instance_role
 from facade.kernel.icd.topic_model import REBUILT, Topic, Window, slot_name
 from facade.kernel.icd.units import known_units
+from facade.kernel.names import SCHEMAS
 from facade.kernel.windows import KEPT_WINDOWS, MOST_WINDOWS
 
 # --- Messages and arguments of commands ---
 
-ADDRESS = "https://schema.skao.int/ska-sdp-{family}/{version}"
+ADDRESS = SCHEMAS + "{family}/{version}"
 """``interface`` of an argument, and ``$id`` of its schema."""
 _BOUNDS = (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems"))
 _SUPPORTED = frozenset(

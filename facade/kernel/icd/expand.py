@@ -24,7 +24,7 @@ def expand(icd: Icd) -> Icd:
 
 
 def account_attribute(stream: str, figure: str) -> str:
-    """Return the name of the attribute with a figure of a stream's account, such as ``ingestHeapsLag``."""
+    """Return the name of the attribute with a figure of a stream's account, such as ``ingestLag``."""
     first, *rest = re.split(r"[._-]", f"{stream}-{figure}")
     return first + "".join(word[:1].upper() + word[1:] for word in rest)
 

@@ -56,7 +56,7 @@ def message_of(icd: Icd, topic: str) -> Schema | None:
 
 
 def split_version(name: str) -> tuple[str, str]:
-    """Return the message and the number of an earlier version: ``heap`` and ``1`` of ``heap-1``; ``heap`` has none."""
+    """Return message and number of an earlier version: ``state`` and ``1`` of ``state-1``; ``state`` has none."""
     found = _EARLIER.fullmatch(name)
     return (found[1], found[2]) if found else (name, "")
 

@@ -34,6 +34,7 @@ from facade.kernel.icd.explain import explain
 from facade.kernel.icd.model import Condition, DeviceClass, Executor, Icd, Location
 from facade.kernel.icd.topic_model import Operation, Role, Topic
 from facade.kernel.manifest import manifests
+from facade.kernel.names import PROGRAM
 from facade.kernel.resources import resource
 
 _SCHEMA_SUFFIX = ".schema.json"
@@ -364,7 +365,7 @@ def _folder(given: str | None) -> Iterator[Path]:
         yield resource("schemas") if given is None else Path(given)
         return
     git = ("git", "archive", "--format=zip", f"{'' if given.startswith('-') else given}:schemas")
-    with TemporaryDirectory(prefix="sdp-facade-icd-") as folder:
+    with TemporaryDirectory(prefix=f"{PROGRAM}-icd-") as folder:
         try:
             done = subprocess.run(git, check=True, capture_output=True)
             ZipFile(io.BytesIO(done.stdout)).extractall(folder)

@@ -24,7 +24,7 @@ from facade.kernel.icd.topic_model import (
     Topic,
     UpperCamelCase,
 )
-from facade.sdp.messages import AlertSeverity
+from facade.kernel.messages import AlertSeverity
 
 Rule = Literal[
     "count",
@@ -178,7 +178,7 @@ class CommandDefinition(IcdTable, frozen=True, kw_only=True):
     approval_within: Seconds = 0.0
     """Time for the approval, if the deployment requires a second person [s]; 0: never required."""
     orders: tuple[str, ...] = ()
-    """Commands that its controller may order of other controllers while it executes it, such as ``SdpSubarray.On``."""
+    """Commands that its controller may order of other controllers while it executes it, such as ``Dome.Open``."""
 
 
 class Query(IcdTable, frozen=True, kw_only=True):
@@ -255,7 +255,7 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
     name: UpperCamelCase
     description: Sentence
     device: str
-    """Device name; ``{node:04d}`` is the number of the ingest node, ``{subarray:02d}`` of the subarray: see
+    """Device name; ``{node:04d}`` is its number in the family `node`: see
     `facade.kernel.instances`."""
     instance: str
     """Device-server instance of the device; ``{rack:02d}`` is the rack."""
@@ -269,14 +269,14 @@ class DeviceClass(IcdTable, frozen=True, kw_only=True):
     accounts: dict[Figure, AccountFigure] = msgspec.field(default_factory=dict)
     """Templates: an additional attribute for each figure of each stream's account (`Topic.account`)."""
     complains: Literal["always", "scanning"] = "always"
-    """When a State of ALARM or FAULT is a problem of SDP: always, or only during a scan of the device's subarray."""
+    """When a State of ALARM or FAULT is a problem: always, or only during a scan with the device."""
     state_source: str | None = None
     """Windowed topic that determines the Tango State: ON while windows come, STANDBY when its records have ended,
     UNKNOWN while no window says so; None: another flow determines it."""
 
     @property
     def family(self) -> str:
-        """Return the placeholder in its device names, ``node`` or ``subarray``; empty: it has one device."""
+        """Return the placeholder in its device names, such as ``node``; empty: it has one device."""
         return _family(self.device)
 
 

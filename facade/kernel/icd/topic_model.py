@@ -68,9 +68,9 @@ class Window(IcdTable, frozen=True, kw_only=True):
     time: str
     """Field with the data time [us]."""
     group: str | None = None
-    """Field with the group of a record (a node, a subarray, a name); also the key. None: one group for all."""
+    """Field with the group of a record (a node, a name); also the key. None: one group for all."""
     groups: Literal["node", "subarray"] | None = None
-    """Groups of the deployment: its nodes or its subarrays. Records of others are dead letters."""
+    """Family of devices whose numbers are the groups. Records of others are dead letters."""
     most_groups: int = 0
     """Without `groups`: upper bound of the numbers, or of the number of names."""
     all_expected: bool = False
@@ -182,7 +182,7 @@ class Topic(IcdTable, frozen=True, kw_only=True):
     carries the commands of the ICD, which the AsyncAPI document lists there; ``signed``: its records have signatures if
     the deployment has keys, and their keys begin with the name of a device."""
     of_people: bool = False
-    """Whether device servers write down on it what people do: a replay plays it like the topics of SDP."""
+    """Whether device servers write down on it what people do: a replay plays it like the topics of the other side."""
     partitions: PositiveCount
     partitions_may_grow: bool = False
     """Whether a deployment may have more of them: no reader minds the move of a key to another partition."""

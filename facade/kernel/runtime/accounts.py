@@ -7,12 +7,12 @@ value other than 0 is a bug that operators see.
 from collections import Counter
 from typing import Literal
 
+from facade.kernel import messages
 from facade.kernel.bus.offsets import ACCOUNTS as ACCOUNTS
 from facade.kernel.bus.port import OffsetRange
 from facade.kernel.clock import NEVER, NOTHING, Time
+from facade.kernel.messages import AccountTotals as AccountTotals
 from facade.kernel.outcome import Outcome, Suppressed, Used
-from facade.sdp import messages
-from facade.sdp.messages import AccountTotals as AccountTotals
 
 OVERLAP = "overlap"
 """Reason of a record that is refused because its offsets are counted already."""

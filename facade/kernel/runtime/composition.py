@@ -10,23 +10,20 @@ from typing import Any, Protocol, TypeVar
 
 from facade.kernel.bus.offsets import Extent, TopicWatch
 from facade.kernel.bus.port import QueueingWriter, Record
-from facade.kernel.bus.signatures import Signatures, signed_topics
 from facade.kernel.clock import Clock, Time, today
 from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Attribute, Icd, instance_role
 from facade.kernel.icd.topic_model import Limits
-from facade.kernel.instances import number_of
 from facade.kernel.manifest import Isolation, Manifest, load, manifests
+from facade.kernel.messages import DeviceComplaint
 from facade.kernel.runtime import readers
 from facade.kernel.runtime.event_loop import EventLoop, PeriodicTask, Timing
 from facade.kernel.runtime.flow import Effects, Fault, FaultKey, Flow, View
 from facade.kernel.runtime.health_issues import HealthSource
+from facade.kernel.runtime.heartbeats import Heartbeats, SignOfLife
 from facade.kernel.runtime.metrics import Gauge
 from facade.kernel.runtime.publisher import EventSink, Publisher
-from facade.sdp.device_state import OBS_STATE, DeviceStates
-from facade.sdp.heartbeats import Heartbeats, SignOfLife, complaints_of
-from facade.sdp.messages import DeviceComplaint
 
 Part = TypeVar("Part")
 
@@ -96,8 +93,6 @@ class Server:
         """See `facade.kernel.runtime.flow.Flow.heard_at`; a flow may put another one there."""
         self.instance, self.versions = instance, versions
         self.classes = {device: name for name, names in devices.items() for device in names}
-        keys = () if settings.replay else settings.controller_keys  # those of a night long ago have ended
-        self.states = DeviceStates(icd, self.classes, Signatures(keys, signed_topics(icd)))
         self.flows: list[Flow] = []
         self.views: list[View] = []
         self.effects: Effects | None = None
@@ -110,7 +105,7 @@ class Server:
         self.gauges: list[Gauge] = []
         """Prometheus gauges beside the accounts."""
         self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
-        """Complaints of flows about devices, beside the health that the devices show."""
+        """Complaints of flows about devices, for the heartbeats."""
         self._parts: dict[type[Any], Any] = dict(given or {})
         self._event_loop: EventLoop | None = None
         self._publisher: Publisher | None = None
@@ -249,18 +244,7 @@ class Server:
         return {topic for one in manifests() for topic, role in one.set_aside_by.items() if role not in here}
 
     def _complaints(self) -> list[DeviceComplaint]:
-        return [*complaints_of(self.publisher.last, self._scope), *(one for find in self.complaints for one in find())]
-
-    def _scope(self, device: str) -> str:
-        """Return the subarray that must scan for a problem of a device to count; see `complaints_of`."""
-        entry = self.icd.classes[self.classes[device]]
-        if entry.complains == "always":
-            return ""
-        number = number_of(entry, device)
-        subarrays = (
-            one.device for one in self.icd.classes.values() if any(known.name == OBS_STATE for known in one.attributes)
-        )
-        return next(subarrays).format(subarray=number)
+        return [one for find in self.complaints for one in find()]
 
     def _has_devices_of(self, manifest: Manifest) -> bool:
         if manifest.for_commands and self.devices_with_commands():

@@ -59,7 +59,7 @@ class Timing:
     batch: int = 500
     """Most records in a cycle: few enough that events leave often, in small bursts."""
     snapshot: float = 2.0
-    """Time between snapshots [s]; also the greatest age of SdpBus's figures of this reader."""
+    """Time between snapshots [s]; also the greatest age of its figures at the overview."""
     rebuild: float = 4.0
     """Age of records that are read again to rebuild windows after a restart [s]; more than two windows."""
     retry: float = 1.0

@@ -3,15 +3,17 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import FOREVER, NEVER, NOTHING, SECOND, Duration, Time
 from facade.kernel.outcome import Outcome
 from facade.kernel.reading import Changes, Reading, Value
-from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.severities import Severity
+
+if TYPE_CHECKING:  # producers and controllers do without arrays
+    from facade.kernel.runtime.columns import ReadingColumn
 
 DeviceReading = tuple[str, str, Reading]
 """Device name, attribute name and reading."""
@@ -71,7 +73,7 @@ class Flow(ABC):
     """Whether it continues from a snapshot; otherwise it reads the whole (compacted) topic at start."""
     partitions: Sequence[int] | None = None
     """Partitions to read; None: all."""
-    columns: Sequence[ReadingColumn] = ()
+    columns: "Sequence[ReadingColumn]" = ()
     """Attributes whose readings are made when somebody looks at them."""
     heard_at: Callable[[Time], Time] = staticmethod(lambda written: written)
     """Returns the time at which a record of the facade itself counts as written, by the brokers' time."""
@@ -91,7 +93,7 @@ class Flow(ABC):
         """Return the missing records found since the last call."""
         return ()
 
-    def readings(self, now: Time) -> Iterable[DeviceReading | ReadingColumn]:
+    def readings(self, now: Time) -> "Iterable[DeviceReading | ReadingColumn]":
         """Return changed readings, and the changed ones among the `columns`; `now`: wall-clock time."""
         return ()
 

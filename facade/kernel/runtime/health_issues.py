@@ -1,4 +1,4 @@
-"""Issues of health: flows report them, SdpMaster shows them and raises alerts for them.
+"""Issues of health: flows report them, the overview shows them and raises alerts for them.
 
 The texts are in the `HealthSource` of each flow; for a missing process see `Presence` in
 `facade/flows/overview/views.py`.
@@ -7,16 +7,19 @@ The texts are in the `HealthSource` of each flow; for a missing process see `Pre
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from facade.kernel.clock import Time
-from facade.kernel.judgement import AlarmDict
+from facade.kernel.names import PROGRAM
 from facade.kernel.reading import Value
 from facade.kernel.runtime.flow import FaultKey
 from facade.kernel.severities import Severity
 
-ORIGIN = "sdp-facade"
-"""Source of alerts about the facade itself, or the begin of it, as in ``sdp-facade/subarray/01``."""
+AlarmDict = Mapping[str, Any]
+"""An alarm in the form of GetAlarms."""
+
+ORIGIN = PROGRAM
+"""Source of alerts about the facade itself, or the begin of it, as in ``PROGRAM/control/0``."""
 
 HealthState = Literal["OK", "DEGRADED", "FAILED", "UNKNOWN"]
 """Labels of the attribute healthState."""
@@ -28,17 +31,17 @@ OK, DEGRADED, FAILED, UNKNOWN = get_args(HealthState)
 
 
 class HealthIssue(NamedTuple):
-    """One reason why SDP is not healthy."""
+    """One reason why the facility is not healthy."""
 
     health_state: HealthState
-    """The healthState of SDP while the issue lasts, unless another issue is graver: DEGRADED or FAILED."""
+    """The healthState of the facility while the issue lasts, unless another issue is graver: DEGRADED or FAILED."""
     text: str
     alarm: FaultKey | None = None
     """Condition of the ICD and source of the alert that is raised for the issue and cleared after it; None: none."""
     severity: Severity | None = None
     """None: the severity of the condition; without an alarm, CRITICAL for FAILED, WARNING for DEGRADED."""
     of_bus: bool = False
-    """Whether the issue is one of the bus itself: SdpBus shows it too."""
+    """Whether the issue is one of the bus itself: the device of the bus shows it too."""
     values: Mapping[str, float] = MappingProxyType({})
     """Measured values of that alert, by name."""
     device: str = ""

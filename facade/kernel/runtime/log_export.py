@@ -25,11 +25,12 @@ from facade.kernel.clock import Clock
 from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
+from facade.kernel.names import PROGRAM, SHORT, VARIABLES
 from facade.kernel.printable import printable
 
-NAMESPACE: Final = "sdp-facade"
+NAMESPACE: Final = PROGRAM
 """`service.namespace` of all processes that export their logs here. All of them also write heartbeats."""
-SEQUENCE: Final = "sdp.sequence"
+SEQUENCE: Final = f"{SHORT}.sequence"
 """Attribute of a line: its number since the start of the process, from 1."""
 RESOURCE_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
 """OpenTelemetry's variable that describes where a process runs."""
@@ -266,7 +267,7 @@ def start_log_export(icd: Icd, settings: Settings, component: str, clock: Clock)
     topic = icd.topics.get(name)
     if topic is None or topic.message is not None or topic.cleanup != "delete":
         what = f"expected a topic that takes logs, such as logs, got {name!r:.100}"
-        raise ConfigError(f"log_export (SDP_LOG_EXPORT): {what}")
+        raise ConfigError(f"log_export ({VARIABLES}LOG_EXPORT): {what}")
     writer = KafkaWriter(Connection(settings, clock=clock), health=BusHealth(), client=f"{component}-log")
     export = LogExport(writer, name, resource_of(component), clock)
     export.start()

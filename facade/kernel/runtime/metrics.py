@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from facade.kernel.errors import ConfigError
+from facade.kernel.names import SHORT, VARIABLES
 from facade.kernel.runtime.accounts import RunningAccount
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-VARIABLE = "SDP_METRICS_PORT"
+VARIABLE = f"{VARIABLES}METRICS_PORT"
 """Environment variable with the port; unset: no metrics."""
 
-ADDRESS_VARIABLE = "SDP_METRICS_ADDRESS"
+ADDRESS_VARIABLE = f"{VARIABLES}METRICS_ADDRESS"
 """Environment variable with the address to listen on; unset: this machine only. In a container: 0.0.0.0."""
 
 _OUTCOMES = ("used", "late", "suppressed", "dead_lettered")
@@ -33,7 +34,7 @@ class Gauge(NamedTuple):
 
 
 def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge] = ()) -> None:
-    """Serve the accounts, and other figures, over HTTP if `SDP_METRICS_PORT` is set.
+    """Serve the accounts, and other figures, over HTTP if `VARIABLE` is set.
 
     Raises
     ------
@@ -62,16 +63,16 @@ def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge
 def _samples(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge]) -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-    consumed = CounterMetricFamily("sdp_stream_consumed_records", "Records taken for good.", labels=["stream"])
+    consumed = CounterMetricFamily(f"{SHORT}_stream_consumed_records", "Records taken for good.", labels=["stream"])
     outcomes = CounterMetricFamily(
-        "sdp_stream_outcome_records", "What became of the records taken.", labels=["stream", "outcome"]
+        f"{SHORT}_stream_outcome_records", "What became of the records taken.", labels=["stream", "outcome"]
     )
-    in_flight = GaugeMetricFamily("sdp_stream_in_flight_records", "Not yet accounted for.", labels=["stream"])
+    in_flight = GaugeMetricFamily(f"{SHORT}_stream_in_flight_records", "Not yet accounted for.", labels=["stream"])
     uncommitted = GaugeMetricFamily(
-        "sdp_stream_uncommitted_records", "Taken, and not yet committed: may come again.", labels=["stream"]
+        f"{SHORT}_stream_uncommitted_records", "Taken, and not yet committed: may come again.", labels=["stream"]
     )
     reasons = CounterMetricFamily(
-        "sdp_stream_unused_records", "Dead-lettered and suppressed records.", labels=["stream", "reason"]
+        f"{SHORT}_stream_unused_records", "Dead-lettered and suppressed records.", labels=["stream", "reason"]
     )
     for stream, account in accounts.items():
         consumed.add_metric([stream], account.consumed)

@@ -22,7 +22,6 @@ Entry = TypeVar("Entry")
 OLDER: Final = Suppressed("older")
 REPEATED: Final = Suppressed("repeated")
 TOO_MANY: Final = Suppressed("too-many")
-OTHER_SUBARRAY: Final = Suppressed("other-subarray")
 
 
 class Projection(Flow, Generic[Entry]):

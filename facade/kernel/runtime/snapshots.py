@@ -9,9 +9,9 @@ import msgspec
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import as_seconds, as_time
 from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.messages import Snapshot as Snapshot
 from facade.kernel.numbers import Seconds
 from facade.kernel.reading import Quality, Reading
-from facade.sdp.messages import Snapshot as Snapshot
 
 TOPIC = "snapshots"
 

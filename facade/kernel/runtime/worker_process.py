@@ -23,11 +23,11 @@ from facade.kernel.manifest import load as load_reference
 from facade.kernel.manifest import manifests
 from facade.kernel.runtime.accounts import RunningAccount
 from facade.kernel.runtime.flow import Alerts
+from facade.kernel.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
 from facade.kernel.runtime.log_export import start_log_export
 from facade.kernel.runtime.metrics import serve_metrics
 from facade.kernel.runtime.replay import ReplayFollower, broker_time, clock_of
 from facade.kernel.runtime.stopping import end_process, stopping
-from facade.sdp.heartbeats import INTERVAL, Pulse, SignOfLife
 
 Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
 """Option of the sub-command that runs a worker."""

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from facade.kernel.sequences import HeapRange, union
+from facade.kernel.sequences import NumberRange, union
 
 __all__ = [
     "STATISTICS",
@@ -63,9 +63,9 @@ class Runs:
         kept = row >= 0
         return Runs(row[kept], self.first[kept], self.last[kept])
 
-    def as_lists(self, rows: int) -> list[list[HeapRange]]:
+    def as_lists(self, rows: int) -> list[list[NumberRange]]:
         """Return the runs of each row."""
-        found: list[list[HeapRange]] = [[] for _ in range(rows)]
+        found: list[list[NumberRange]] = [[] for _ in range(rows)]
         for row, first, last in zip(self.row.tolist(), self.first.tolist(), self.last.tolist(), strict=True):
             found[row].append((first, last))
         return found
@@ -341,7 +341,7 @@ def _runs(parts: Sequence[Runs], at: _At) -> Runs:
 
 
 def _joined_runs(cells: Array, first: Array, last: Array) -> Runs:
-    by_cell = defaultdict[int, list[HeapRange]](list)
+    by_cell = defaultdict[int, list[NumberRange]](list)
     for cell, low, high in zip(cells.tolist(), first.tolist(), last.tolist(), strict=True):
         by_cell[cell].append((low, high))
     found = [(cell, *one) for cell, runs in by_cell.items() for one in union(runs, ())]

@@ -20,13 +20,13 @@ from facade.kernel.bus.port import Headers, Record
 from facade.kernel.clock import MINUTE, Clock, SystemClock, Time, wait_until
 from facade.kernel.codec.batches import ARROW, CONTENT_TYPE, FRAME, HEADER
 from facade.kernel.codec.decode import BatchDecoder
-from facade.kernel.codec.heap_batches import TYPES, heap_batch
 from facade.kernel.config import Settings, load_client_settings
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.runtime.steps import StepThread
 from facade.sdk.producer.folder import DiskFolder, Folder
 from facade.sdk.producer.spool import MOST_BYTES, Spool, Stored
+from facade.sdp.heap_batches import TYPES, heap_batch
 from facade.sdp.messages import Batch
 
 # --- Forwarding ---

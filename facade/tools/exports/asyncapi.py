@@ -13,17 +13,18 @@ from typing import Any
 
 import yaml
 
-from facade.kernel.bus.kafka.topics import broker_settings
+from facade.admin.topics import broker_settings
 from facade.kernel.bus.signatures import HEADER, signed_topics
 from facade.kernel.codec.batches import FRAME
+from facade.kernel.codec.json_schema import PART
 from facade.kernel.config import Settings
 from facade.kernel.errors import IcdError
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import RecordHeader, Side, Topic, Window
-from facade.kernel.icd.words import duration_in_words
 from facade.kernel.manifest import manifests
 from facade.kernel.resources import resource
 from facade.kernel.tracing import TRACED
+from facade.sdp.words import duration_in_words
 
 Node = dict[str, Any]
 
@@ -37,7 +38,7 @@ _BATCH, _FRAME = "batch", "batch-frame"
 """Messages in the headers of a columnar batch; the first is also the name of its header."""
 _ORDER = ("name", "title", "summary", "description", "contentType", "x-file", "headers", "payload")
 """Order of the fields of a message."""
-_NOT_OF_SCHEMAS = ("$schema", "$id", "title", "examples", EXAMPLE_KEY)
+_NOT_OF_SCHEMAS = ("$schema", "$id", "title", "examples", EXAMPLE_KEY, PART)
 """Keywords of a whole message that are elsewhere in the document, or left out."""
 _KEYWORDS = frozenset(
     (

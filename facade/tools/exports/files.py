@@ -30,7 +30,7 @@ WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md", "schemas/tables/*.schema.js
 
 BY_HAND = frozenset(
     f"docs/reference/{page}.md"
-    for page in ("command-life", "glossary", "limits", "packages", "positions", "settings", "web-security")
+    for page in ("command-life", "extras", "glossary", "limits", "packages", "positions", "settings", "web-security")
 )
 """Exceptions, written by hand."""
 

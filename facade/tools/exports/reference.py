@@ -12,16 +12,16 @@ from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from facade.kernel.bus.rights import as_rows
+from facade.admin.rights import as_rows
 from facade.kernel.codec.batches import FRAME, HEADER
-from facade.kernel.icd import words
 from facade.kernel.icd.expand import account_attribute
 from facade.kernel.icd.fields import Schema, properties, split_version
 from facade.kernel.icd.model import STREAM, Attribute, DeviceClass, Icd, Query
 from facade.kernel.icd.topic_model import Figure, Topic
 from facade.kernel.icd.units import unit_of
-from facade.kernel.icd.words import AttributeFamily, families
 from facade.kernel.instances import FAMILIES
+from facade.sdp import words
+from facade.sdp.words import AttributeFamily, families
 from facade.tools.exports import arguments
 from facade.tools.exports.asyncapi import ends, message_names
 from facade.tools.exports.markdown import code, escaped, link, row, tidy

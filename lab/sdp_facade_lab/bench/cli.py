@@ -13,8 +13,8 @@ from rich.text import Text
 from facade.kernel.clock import SystemClock
 from facade.kernel.console import OUT, table, wide
 from facade.kernel.errors import ConfigError, FacadeError
-from facade.kernel.files import write_json
 from facade.kernel.runtime.stopping import terminable
+from facade.sdp.files import write_json
 from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, summary, with_tables
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.testbed import Testbed, testbed

@@ -7,10 +7,10 @@ from typing import Any
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from facade.admin import quotas
 from facade.flows.logs.messages import LOGS
 from facade.flows.logs.worker import log_worker
 from facade.infra.kafka import configure
-from facade.kernel.bus import quotas
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter
 from facade.kernel.bus.port import BusHealth, TransactionalLog

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Final, TypeVar
 
-from facade.kernel.bus import rights
-from facade.kernel.bus.kafka import access
-from facade.kernel.bus.quotas import name_of
+from facade.admin import access, rights
+from facade.admin.quotas import name_of
 from sdp_facade_lab import testbed as beds
 from sdp_facade_lab.bench.hops import WARM_UP, Measured, commands_and_alerts
 from sdp_facade_lab.bench.load import fill_topic

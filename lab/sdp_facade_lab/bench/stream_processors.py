@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from facade.admin.topics import create_topics
 from facade.infra import tools
 from facade.kernel.bus.kafka.admin import KafkaTopicWatch
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.topics import create_topics
 from facade.kernel.errors import FacadeError, InfraError
 from facade.kernel.icd.topic_model import Topic
 from sdp_facade_lab.bench.load import RATE, TOPIC, stream

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
+from facade.admin.topics import create_topics, delete_topics
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
 from facade.infra import local
 from facade.infra.kafka import find_java, libraries
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.bus.kafka.topics import create_topics, delete_topics
 from facade.kernel.clock import as_time
 from facade.kernel.errors import FacadeError, InfraError
 from facade.kernel.icd.topic_model import Topic

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import tango
 
+from facade.admin.cluster import find_cluster
+from facade.admin.quotas import name_of
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra import tools
 from facade.infra.security import ADMINISTRATOR
-from facade.kernel.bus.kafka.admin import find_cluster
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaWriter
 from facade.kernel.bus.port import BusHealth, Record
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.config import load_settings
 from facade.kernel.errors import BusError, InfraError
 from sdp_facade_lab.containers.images import podman

@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import tango
 
+from facade.admin.quotas import name_of
 from facade.flows.alerts.source import AlertSource
 from facade.infra import tools
 from facade.infra.security import Security
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaWriter
 from facade.kernel.bus.port import BusHealth
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import FILE_VARIABLE, load_settings
 from facade.kernel.errors import InfraError

@@ -26,8 +26,8 @@ from facade.infra.local import DEFAULT_STATE_DIR
 from facade.kernel.clock import Clock, SystemClock
 from facade.kernel.console import Console
 from facade.kernel.errors import FacadeError
-from facade.kernel.files import write_json
 from facade.kernel.runtime.stopping import end_process
+from facade.sdp.files import write_json
 from sdp_facade_lab.demo.options import DemoOptions
 from sdp_facade_lab.demo.report import DemoReport, print_verdict
 from sdp_facade_lab.demo.services import stop_ours

@@ -20,7 +20,6 @@ from facade.flows.mirror.messages import CONNECTED, ENDED, MODEL, TelescopeAttri
 from facade.flows.tables.fetch import fetch, find
 from facade.flows.tables.messages import COMPLETE, decode_table
 from facade.flows.tables.messages import TABLES as TABLES_TOPIC
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.producer import KafkaWriter
 from facade.kernel.bus.port import BusHealth
@@ -29,6 +28,7 @@ from facade.kernel.errors import FacadeError, InfraError
 from facade.kernel.reading import Quality
 from facade.kernel.severities import Severity
 from facade.sdk.controller.simulator.controller import ExecutionLine
+from facade.sdp import alarm_states as states
 from facade.sdp.messages import ProcessingBlock, Table
 from sdp_facade_clients.alert_subscription import AlertSubscription
 from sdp_facade_clients.terminal import ALERTS, CALIBRATION

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from facade.kernel.config import MOST_SUBARRAYS
-from facade.kernel.files import write_whole
+from facade.sdp.files import write_whole
 from sdp_facade_clients.sample_arguments import VERSION, sample
 
 Argument = dict[str, Any]

@@ -12,13 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
+from facade.admin.quotas import name_of
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
 from facade.infra.tools import Notify
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.errors import InfraError
 from facade.kernel.resources import resource
 from facade.kernel.runtime.log_export import NAMESPACE

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 
 import psutil
 
+from facade.admin.quotas import name_of
 from facade.infra.ports import choose_port
 from facade.infra.processes import GRACE, Process, ProcessRecord
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.config import FILE_VARIABLE
 from facade.kernel.errors import InfraError
 from sdp_facade_clients.web import how_to_install

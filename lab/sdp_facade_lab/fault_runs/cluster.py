@@ -40,15 +40,15 @@ import tango
 from confluent_kafka import KafkaException, Producer
 from rich.table import Table
 
+from facade.admin import rights
+from facade.admin.quotas import name_of
 from facade.flows.alerts.messages import ALERTS, Alert, alert_record
 from facade.infra import local
 from facade.infra.local import BROKERS
 from facade.infra.ports import HOST
 from facade.infra.processes import Process
-from facade.kernel.bus import rights
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter
 from facade.kernel.bus.port import BusHealth
-from facade.kernel.bus.quotas import name_of
 from facade.kernel.clock import wait_until
 from facade.kernel.console import table
 from facade.kernel.errors import InfraError

@@ -8,11 +8,11 @@ from itertools import count
 from facade.kernel.bus.kafka.connection import Clients, Connection
 from facade.kernel.config import Settings
 from tests.simulation.broker import Broker
+from tests.simulation.clients import clients
 from tests.simulation.groups import Groups
 from tests.simulation.network import Network
 from tests.simulation.scenarios.play import Play, Scenario
 from tests.simulation.scheduler import HostClock, Process, Scheduler
-from tests.simulation.site import clients
 from tests.support.kafka_proxy import KafkaProxy
 
 _REQUESTS = {"Produce": 0, "EndTxn": 26}

@@ -16,7 +16,7 @@ from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 from facade.flows.telemetry.summed import BatchSums
 from facade.kernel.bus.port import Headers
 from facade.kernel.clock import Time, as_seconds
-from facade.kernel.codec.heap_batches import TYPES, heap_batch
+from facade.sdp.heap_batches import TYPES, heap_batch
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""

@@ -17,12 +17,9 @@ Topics have the ICD's names here, without the prefix of the deployment. A questi
 not answer or refuses.
 """
 
-import logging
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,89 +29,30 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    Producer,
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ConfigResource, ResourceType
 
-from facade.kernel.bus.bus_checks import Cluster, GroupPosition, GroupState, TopicState
 from facade.kernel.bus.kafka import timeouts
 from facade.kernel.bus.kafka.client_settings import settings_of
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.refusals import READ, ask_again, explain_silence, failing, require_present
+from facade.kernel.bus.kafka.refusals import READ, ask_again, failing, require_present
 from facade.kernel.bus.offsets import Extent, PartitionReplicas, TopicShape
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.clock import NEVER, Time, to_ms
-from facade.kernel.errors import BusError
 from facade.kernel.icd.topic_model import READER
 
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Id of 16 zero bytes: the client's sign that a broker gives no ids."""
 _UNSEEN = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED)
 """Errors for topics that do not exist, or may not be seen."""
-_NEAR = 100
-"""Offsets after the position of a group in which a record is searched."""
-_FAULT = re.compile(r"FAIL .*?/(?:bootstrap|\d+): (.*?)(?: \(after |$)", re.DOTALL)
-_CONNECTED = "Updated enabled protocol features +"
-"""In lines of the client's log."""
-_API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 
 _Partition = tuple[str, int]
 _Range = tuple[int, int]
 
 
 # Topics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundTopic:
-    """Configuration of a topic at the brokers."""
-
-    partitions: int
-    replicas: int
-    """Replicas of the partition that has the fewest."""
-    settings: dict[str, str]
-
-
-def inspect_topics(connection: Connection, topics: Iterable[str]) -> dict[str, FoundTopic]:
-    """Return the topics that exist, by name."""
-    admin = connection.admin()
-    with failing(f"no answer about topics from the brokers {connection.bootstrap}"):
-        existing = admin.list_topics(timeout=timeouts.COMMAND).topics
-        there = [name for name in topics if connection.topic(name) in existing]
-        resources = [ConfigResource(ResourceType.TOPIC, connection.topic(name)) for name in there]
-        futures = admin.describe_configs(resources) if resources else {}
-        found = {}
-        for resource, future in futures.items():
-            settings = {key: entry.value for key, entry in future.result(timeout=timeouts.COMMAND).items()}
-            partitions = existing[resource.name].partitions
-            replicas = min((len(one.replicas) for one in partitions.values()), default=0)
-            found[connection.name(resource.name)] = FoundTopic(
-                partitions=len(partitions), replicas=replicas, settings=settings
-            )
-        return found
-
-
-def describe_states(connection: Connection, topics: Iterable[str]) -> dict[str, TopicState | str]:
-    """Return topics by name; for a topic that does not exist or is not shown, Kafka's name of the error."""
-    found: dict[str, TopicState | str] = {}
-    futures = _describe(connection, topics, timeouts.COMMAND, include_authorized_operations=True)
-    for name, future in futures.items():
-        try:
-            topic = future.result()
-        except KafkaException as error:
-            found[name] = error.args[0].name()
-            continue
-        found[name] = TopicState(
-            partitions=len(topic.partitions),
-            leaderless=sum(one.leader is None or one.leader.id < 0 for one in topic.partitions),
-            replicas=min((len(one.replicas) for one in topic.partitions), default=0),
-            in_sync=min((len(one.isr) for one in topic.partitions), default=0),
-            rights=_rights(topic.authorized_operations),
-        )
-    return found
 
 
 def topic_id(description: Any) -> str:
@@ -126,7 +64,8 @@ def topic_id(description: Any) -> str:
     return str(description.topic_id).replace(_NO_ID, "")
 
 
-def _describe(connection: Connection, topics: Iterable[str], within: float, **options: Any) -> dict[str, Future[Any]]:
+def describe(connection: Connection, topics: Iterable[str], within: float, **options: Any) -> dict[str, Future[Any]]:
+    """Return the answers about topics, by name."""
     names = [connection.topic(topic) for topic in topics]
     if not names:
         return {}
@@ -161,7 +100,7 @@ class KafkaTopicWatch:
         """Return the brokers' answers since the last call; see `facade.kernel.bus.offsets.TopicWatch`."""
         now = self._connection.clock.monotonic()
         if not self._asked and now >= self._due:
-            self._asked = _describe(self._connection, topics, timeouts.PROCESS)
+            self._asked = describe(self._connection, topics, timeouts.PROCESS)
             if self._asked:  # a reader without topics asks as soon as it has some
                 self._due = now + self._each
         if not self._asked or not all(future.done() for future in self._asked.values()):
@@ -180,15 +119,15 @@ class KafkaTopicWatch:
 
     def _extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         there = {}
-        for topic, future in _describe(self._connection, topics, timeouts.PROCESS).items():
+        for topic, future in describe(self._connection, topics, timeouts.PROCESS).items():
             try:
                 there[topic] = future.result()
             except KafkaException as error:
                 if error.args[0].code() not in _UNSEEN:
                     raise
         partitions = [(topic, one.id) for topic, description in there.items() for one in description.partitions]
-        with _asking(self._connection) as consumer:
-            ask = partial(_offsets, self._connection, consumer, partitions, within=timeouts.PROCESS)
+        with asking(self._connection) as consumer:
+            ask = partial(offsets_at, self._connection, consumer, partitions, within=timeouts.PROCESS)
             first, end = ask(OFFSET_BEGINNING, OFFSET_END)
         return {
             topic: Extent(
@@ -215,7 +154,7 @@ def asker(connection: Connection, group: str) -> Consumer:
     return connection.consumer(BusHealth(), {**settings_of("asker"), "group.id": group})
 
 
-def _asking(connection: Connection, group: str = READER) -> closing[Consumer]:
+def asking(connection: Connection, group: str = READER) -> closing[Consumer]:
     """Open a consumer that reads and commits nothing, for questions about offsets; uncommitted records count.
 
     It never joins the group.
@@ -223,7 +162,7 @@ def _asking(connection: Connection, group: str = READER) -> closing[Consumer]:
     return closing(asker(connection, connection.prefix + group))
 
 
-def _offsets(
+def offsets_at(
     connection: Connection,
     consumer: Consumer,
     partitions: Iterable[_Partition],
@@ -273,7 +212,7 @@ def committed_offsets(
     confluent_kafka.KafkaException
         The coordinator does not answer, or refuses.
     """
-    with _asking(connection, group) as consumer:
+    with asking(connection, group) as consumer:
         there = consumer.list_topics(timeout=within).topics
         wanted = (
             [name for name in there if name.startswith(connection.prefix)]
@@ -300,9 +239,9 @@ def open_ranges(connection: Connection, member: Consumer, topics: Collection[str
     places = [(topic, partition) for topic, partitions in known.items() for partition in partitions]
     if not places:
         return {}
-    (stable,) = _offsets(connection, member, places, OFFSET_END, within=timeouts.STEP)
-    with _asking(connection) as consumer:
-        (end,) = _offsets(connection, consumer, places, OFFSET_END, within=timeouts.STEP)
+    (stable,) = offsets_at(connection, member, places, OFFSET_END, within=timeouts.STEP)
+    with asking(connection) as consumer:
+        (end,) = offsets_at(connection, consumer, places, OFFSET_END, within=timeouts.STEP)
     found: dict[str, dict[int, _Range]] = {}
     for topic, partition in places:
         if stable[topic, partition] < end[topic, partition]:
@@ -328,10 +267,10 @@ def find_range(
     """
     name, times = connection.topic(topic), [OFFSET_BEGINNING, OFFSET_END]
     times += [to_ms(since)] if since > NEVER else []
-    with failing(f"topic {name} cannot be read at {connection.bootstrap}"), _asking(connection) as consumer:
+    with failing(f"topic {name} cannot be read at {connection.bootstrap}"), asking(connection) as consumer:
         found = require_present(consumer.list_topics(name, timeout=within).topics.get(name), name, READ)
         partitions = [(topic, partition) for partition in found.partitions]
-        ask = partial(_offsets, connection, consumer, partitions, *times, within=within)
+        ask = partial(offsets_at, connection, consumer, partitions, *times, within=within)
         first, end, *at_time = ask_again(ask, connection.clock, within)
     ranges = {}
     for place in partitions:
@@ -349,26 +288,6 @@ def newest_records(connection: Connection, topic: str, count: int) -> list[Recor
 
 
 # Groups
-
-
-def describe_group(connection: Connection, group: str) -> GroupState:
-    """Return a consumer group, by its name without the prefix, with all positions that it has committed.
-
-    For commands only: see the top of this module.
-    """
-    name, admin = connection.prefix + group, connection.admin()
-    with failing(f"group {name}"):
-        described = ask_coordinator(admin.describe_consumer_groups, name, include_authorized_operations=True)
-        own = committed_offsets(connection, group)
-        with _asking(connection) as consumer:
-            ask = partial(_offsets, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
-            first, end = ask(OFFSET_BEGINNING, OFFSET_END)
-        positions = []
-        for place, at in own.items():
-            if place in first and place in end:
-                since = _time_at(connection, place, max(at, first[place]), end[place])
-                positions.append(GroupPosition(*place, at, first[place], end[place], since))
-    return GroupState(len(described.members), tuple(positions), _rights(described.authorized_operations))
 
 
 def members_of(connection: Connection, group: str) -> set[str]:
@@ -406,81 +325,3 @@ def ask_coordinator(
     except TimeoutError:
         text = f"its coordinator did not answer within {within:g} s"
         raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, text)) from None
-
-
-def _time_at(connection: Connection, place: _Partition, offset: int, end: int) -> Time:
-    """Return the time of the first record at or after an offset; 0: there is none, or it may not be read."""
-    topic, partition = place
-    if offset >= end:
-        return NEVER
-    try:
-        first = next(read_range(connection, topic, {partition: (offset, min(end, offset + _NEAR))}), None)
-    except BusError:
-        return NEVER
-    return NEVER if first is None else first.timestamp_us
-
-
-def _rights(operations: Iterable[object] | None) -> frozenset[str]:
-    return frozenset(getattr(one, "name", str(one)) for one in operations or ())
-
-
-# The cluster
-
-
-def describe_cluster(connection: Connection) -> Cluster:
-    """Return the brokers of a deployment and the requests that they support.
-
-    Raises
-    ------
-    BusError
-        No broker serves this client; the text tells a wrong login, protocol or certificate from a broker that is away.
-    """
-    log = _ClientLog()
-    client = connection.producer(BusHealth(), {"debug": "feature", "logger": log.logger})
-    try:
-        client.list_topics(timeout=timeouts.COMMAND)
-    except KafkaException as error:
-        client.poll(0.0)  # delivers the lines of its log
-        raise BusError(f"{connection.bootstrap}: {explain_silence(log.faults, connected=log.connected)}") from error
-    client.poll(0.0)
-    with failing(f"no answer at {connection.bootstrap}"):
-        found = connection.admin().describe_cluster(request_timeout=timeouts.COMMAND).result()
-    return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), log.apis)
-
-
-def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None = None) -> Cluster | None:
-    """Return the cluster of the broker at an address; None: no Kafka broker answers in time [s].
-
-    `login`: Kafka settings of the client; None: the broker accepts any client.
-    """
-    quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": _ignore}
-    try:
-        # A producer, as an admin client must not be thrown away.
-        found = Producer({"bootstrap.servers": bootstrap, **quick, **(login or {})}).list_topics(timeout=within)
-    except KafkaException:
-        return None
-    return Cluster(found.cluster_id or "", frozenset(f"{one.host}:{one.port}" for one in found.brokers.values()), {})
-
-
-def _ignore(_: KafkaError) -> None:
-    """Ignore an error: silence is an answer."""
-
-
-class _ClientLog(logging.Handler):
-    """Takes from the log of a client what nothing else has: requests that a broker supports, and faults."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.apis: dict[str, int] = {}
-        """Newest version of each request, by name."""
-        self.faults, self.connected = set[str](), False
-        self.logger = logging.Logger("client")
-        self.logger.addHandler(self)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        text = record.getMessage()
-        self.connected = self.connected or _CONNECTED in text
-        if named := _API.search(text):
-            self.apis[named[1]] = int(named[2])
-        elif fault := _FAULT.search(text):
-            self.faults.add(fault[1])

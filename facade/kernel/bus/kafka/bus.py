@@ -98,7 +98,7 @@ class KafkaBus:
 
 
 class KafkaBatchLog:
-    """The topic to which a producer forwards its batches; see `facade.sdk.producer.heaps.BatchLog`."""
+    """The topic to which a producer forwards its batches."""
 
     def __init__(self, connection: Connection, *, client: str) -> None:
         self._connection = connection

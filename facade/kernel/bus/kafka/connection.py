@@ -18,6 +18,7 @@ from facade.kernel.clock import Clock, SystemClock, from_ms
 from facade.kernel.config import HIDDEN, Settings, is_secret
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
+from facade.kernel.names import PROGRAM
 from facade.kernel.recent import Bounded
 
 
@@ -44,7 +45,7 @@ def require_usable(properties: Mapping[str, str]) -> None:
         It refuses one; the message names each.
     """
     if properties and (wrong := list(refusals(properties))):
-        raise ConfigError(f"settings: {'; '.join(wrong)}; see all of them with `sdp-facade config check`")
+        raise ConfigError(f"settings: {'; '.join(wrong)}; see all of them with `{PROGRAM} config check`")
 
 
 def _refusal(properties: Mapping[str, str]) -> str:

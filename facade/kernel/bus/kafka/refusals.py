@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from facade.kernel.clock import Clock
 from facade.kernel.errors import BusError
+from facade.kernel.names import PROGRAM, VARIABLES
 
 if TYPE_CHECKING:  # importing it takes longer than joining a group
     from confluent_kafka.admin import TopicMetadata
@@ -37,7 +38,7 @@ _REASONS: Final = {
     "": "no broker answers there; start it, or correct KAFKA_BOOTSTRAP",
 }
 """What a line of the client's log about a broker means, by a part of the line: the first one counts."""
-_FEWER = "; start more brokers, or ask for fewer replicas with --replicas or SDP_TOPIC_REPLICAS"
+_FEWER = f"; start more brokers, or ask for fewer replicas with --replicas or {VARIABLES}TOPIC_REPLICAS"
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
 
@@ -46,7 +47,7 @@ def explain(error: KafkaError, topic: str, right: str) -> str:
     if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
         return f"no right to topic {topic}: this process's principal needs {right} on it ({error.name()})"
     if error.code() in _ABSENT:
-        return f"topic {topic} does not exist; create it with `sdp-facade topics create`"
+        return f"topic {topic} does not exist; create it with `{PROGRAM} topics create`"
     return f"topic {topic} cannot be used now: {error.name()}: {error.str()}"
 
 
@@ -71,7 +72,7 @@ def describe(error: BaseException) -> str:
     if not isinstance(reason, KafkaError):
         return str(reason)
     if reason.code() in _SILENT:
-        return f"{_REASONS['']} ({reason.str()}); `sdp-facade bus check` says if its login or protocol is wrong"
+        return f"{_REASONS['']} ({reason.str()}); `{PROGRAM} bus check` says if its login or protocol is wrong"
     remedy = _FEWER if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR else ""
     return f"{reason.str()} ({reason.name()}){remedy}".lstrip()
 

@@ -419,7 +419,7 @@ class KafkaTransactionWriter:
             raise BusError(f"no transaction can be begun at {connection.bootstrap}: {self._why(error)}") from error
 
     def write(self, records: list[Record]) -> None:
-        """Write records in one transaction; see `facade.kernel.bus.redrive.TransactionWriter`."""
+        """Write records in one transaction; see `facade.admin.redrive.TransactionWriter`."""
         down = self._health.down_at
         try:
             self._client.begin_transaction()

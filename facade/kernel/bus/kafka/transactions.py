@@ -44,6 +44,7 @@ from facade.kernel.bus.port import Aborted, BusHealth, OffsetRange, PartitionBat
 from facade.kernel.clock import Time, from_ms
 from facade.kernel.errors import BusError
 from facade.kernel.icd.topic_model import slot_name
+from facade.kernel.names import PROGRAM
 
 _log = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ def describe_partitions(
     if missing := {*topics, POSITIONS} - extents.keys():
         raise BusError(
             f"topics {', '.join(map(connection.topic, sorted(missing)))} are not there at {connection.bootstrap}, or"
-            " may not be seen; make them with: sdp-facade topics create"
+            f" may not be seen; make them with: {PROGRAM} topics create"
         )
     found = {}
     for place in committed:

@@ -10,23 +10,21 @@ even these do not come, the bus is away, and the state of every component is unk
 import re
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from facade import __version__
+from facade.kernel import messages
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, SECOND, Clock, Duration, Time, as_duration, as_seconds
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.icd.topic_model import slot_name
 from facade.kernel.outcome import USED, Outcome
 from facade.kernel.printable import listed
-from facade.kernel.reading import Quality, Reading
 from facade.kernel.runtime.flow import Flow
-from facade.kernel.runtime.health_issues import DEGRADED, FAILED
 from facade.kernel.runtime.steps import StepThread
-from facade.sdp import messages
 
 TOPIC, SERVERS = "heartbeats", "server-heartbeats"
 INTERVAL = 1.0
@@ -41,9 +39,9 @@ _FOLLOWED_WITHIN = 20 * SECOND
 """Silence of a device server by which a standby should have taken its place."""
 _STUCK = 60.0
 """A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
-_MOST_COMPLAINTS, _MOST_NAMED, _LONGEST_TEXT = 20, 8, 500
-_UNWELL = (DEGRADED, FAILED)
-_ALARMED = ("ALARM", "FAULT")
+_MOST_COMPLAINTS, _MOST_NAMED = 20, 8
+LONGEST_TEXT = 500
+"""Longest text of a complaint, and of a reason in it [characters]."""
 _INCARNATION = re.compile(r"(?P<began>\d{1,10}\.\d{3})-(?:(?P<host>.+)-)?")
 
 HeartbeatMessage = messages.Heartbeat
@@ -231,47 +229,5 @@ def _limited(complaints: Sequence[messages.DeviceComplaint]) -> list[messages.De
     if others:
         devices = [*dict.fromkeys(one.device for one in others)]
         text = f"and {len(others)} more complaints of devices of this server: {listed(devices, _MOST_NAMED)}"
-        first.append(messages.DeviceComplaint(device=devices[0], text=text[:_LONGEST_TEXT]))
+        first.append(messages.DeviceComplaint(device=devices[0], text=text[:LONGEST_TEXT]))
     return first
-
-
-def complaints_of(
-    shown: Mapping[str, Mapping[str, Reading]], scope: Callable[[str], str] = lambda device: ""
-) -> list[messages.DeviceComplaint]:
-    """Return the problems of devices, by their readings.
-
-    Parameters
-    ----------
-    shown
-        Readings by device and attribute.
-    scope
-        Returns the subarray that must scan for a problem of a device to count; empty: it always counts.
-    """
-    found = []
-    for device, readings in shown.items():
-        reasons: Sequence[object] = ()
-        health, state = (str(readings[name].value) if name in readings else "" for name in ("healthState", "State"))
-        if health in _UNWELL:
-            reasons = _lines(readings, "healthInfo")
-            text = f"health is {health}: {'; '.join(map(str, reasons))}"
-        elif not health and state in _ALARMED:
-            # The first line is the state.
-            text = f"state is {state}: {' '.join(str(readings['Status'].value).splitlines()[1:])}"
-        elif beyond := [name for name, one in readings.items() if one.quality is Quality.ALARM]:
-            text = f"alarm limits are reached: {', '.join(beyond)}"
-        else:
-            continue
-        found.append(
-            messages.DeviceComplaint(
-                device=device,
-                text=text[:_LONGEST_TEXT],
-                subarray=scope(device),
-                reasons=[str(reason)[:_LONGEST_TEXT] for reason in reasons],
-            )
-        )
-    return found
-
-
-def _lines(readings: Mapping[str, Reading], name: str) -> Sequence[object]:
-    value = readings[name].value if name in readings else ()
-    return value if isinstance(value, tuple) else (value,)

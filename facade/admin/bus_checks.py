@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from msgspec.structs import replace
 
+from facade.admin.cluster import GroupState
 from facade.kernel.clock import Time, as_seconds
 from facade.kernel.config import Settings
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
@@ -24,49 +25,6 @@ _SHOWN = 4
 _CONFIG = "kafka-configs.sh --alter --entity-type topics --entity-name NAME --add-config SETTING=VALUE"
 
 
-class Cluster(NamedTuple):
-    """The brokers of a deployment."""
-
-    id: str
-    brokers: frozenset[str]
-    """host:port of each broker that is alive."""
-    apis: Mapping[str, int]
-    """Newest version of each request that a broker supports, by Kafka's names."""
-
-
-class TopicState(NamedTuple):
-    """A topic as it is now."""
-
-    partitions: int
-    leaderless: int
-    """Partitions without a leader: they cannot be read or written."""
-    replicas: int
-    in_sync: int
-    """Replicas in sync, of the partition that has the fewest."""
-    rights: frozenset[str]
-    """Operations that this principal may do: READ, WRITE, DESCRIBE ..."""
-
-
-class GroupPosition(NamedTuple):
-    """Position of a group in a partition."""
-
-    topic: str
-    partition: int
-    committed: int
-    begin: int
-    end: int
-    waiting_since: Time
-    """Time of the first record after the position; 0: there is none, or it cannot be read."""
-
-
-class GroupState(NamedTuple):
-    """A consumer group as it is now."""
-
-    members: int
-    positions: tuple[GroupPosition, ...]
-    rights: frozenset[str]
-
-
 def judge_topics(prefix: str, absent: Mapping[str, str], differing: Mapping[str, Iterable[str]]) -> Iterator[Finding]:
     """Judge whether the topics exist, and how they are set up.
 
@@ -75,7 +33,7 @@ def judge_topics(prefix: str, absent: Mapping[str, str], differing: Mapping[str,
     absent
         Kafka's name of the error, for each topic that is not seen.
     differing
-        Differences of topics from the ICD and the deployment, as `facade.kernel.bus.kafka.topics.differences` words
+        Differences of topics from the ICD and the deployment, as `facade.admin.topics.differences` words
         them.
     """
     for why, names in _by_text({name: [why] for name, why in absent.items()}):

@@ -9,14 +9,13 @@ healthState is for programs, and is one of the inputs: an alarm that is over and
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from facade.kernel import alarm_states as states
 from facade.kernel.findings import ATTENTION, DEGRADED, FAILED, NOTE, OK, RANKS, UNKNOWN, Finding, overall
 from facade.kernel.icd.model import Condition
-from facade.kernel.icd.words import runbook
+from facade.kernel.runtime.health_issues import AlarmDict as AlarmDict
 from facade.kernel.severities import CRITICAL, INFO, SEVERITIES, WARNING
+from facade.sdp import alarm_states as states
+from facade.sdp.words import runbook
 
-AlarmDict = Mapping[str, Any]
-"""An alarm in the form of GetAlarms."""
 Issue = Mapping[str, str]
 """A reason for healthState in the form of healthIssues."""
 

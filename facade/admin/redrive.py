@@ -21,9 +21,9 @@ from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, Clock, Time
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import Topic
+from facade.kernel.messages import StreamAccount
 from facade.kernel.outcome import LATE, USED, Outcome, RecordRejected
 from facade.kernel.printable import printable
-from facade.sdp.messages import StreamAccount
 
 CLIENT: Final = f"{PREFIX}client"
 """Header of a mark: user, host and process that put the record back."""

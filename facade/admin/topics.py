@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from facade.admin.cluster import FoundTopic, inspect_topics
 from facade.kernel.bus.kafka import timeouts
-from facade.kernel.bus.kafka.admin import FoundTopic, KafkaTopicWatch, inspect_topics
+from facade.kernel.bus.kafka.admin import KafkaTopicWatch
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.refusals import failing
 from facade.kernel.errors import BusError

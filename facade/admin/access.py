@@ -19,10 +19,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from facade.admin.rights import Acl, Kind
 from facade.kernel.bus.kafka import timeouts
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.refusals import failing
-from facade.kernel.bus.rights import Acl, Kind
 from facade.kernel.errors import BusError
 
 _KINDS: Final[dict[ResourceType, Kind]] = dict(

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, NamedTuple
 
 import yaml
 
-from facade.kernel.bus import quotas
-from facade.kernel.bus.quotas import name_of
+from facade.admin import quotas
+from facade.admin.quotas import name_of
 from facade.kernel.config import Settings
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import READER

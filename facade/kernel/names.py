@@ -1,0 +1,16 @@
+"""The names that this distribution has for its users: the only place where the kernel has them."""
+
+from typing import Final
+
+DISTRIBUTION: Final = "sdp-tango-facade"
+PROGRAM: Final = "sdp-facade"
+SERVER: Final = "SdpFacade"
+"""Executable of the Tango device server, and its name in the Tango database."""
+VARIABLES: Final = "SDP_"
+"""Begin of the environment variables."""
+ENTRY_POINTS: Final = "sdp_facade"
+"""Begin of the groups of entry points."""
+SHORT: Final = "sdp"
+"""Begin of the names of metrics, of attributes in exported logs, and of the attribute with all versions."""
+SCHEMAS: Final = "https://schema.skao.int/ska-sdp-"
+"""Begin of the names by which arguments of commands tell their schema."""
