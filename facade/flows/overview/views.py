@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
+from facade.flows.overview.certificates import watch
 from facade.flows.overview.replicas import Replicas
 from facade.kernel import judgement
 from facade.kernel.bus.port import BusHealth
@@ -643,6 +644,8 @@ def compose(server: Server) -> None:
     server.flows += [workers, readers]
     replicas = Replicas(server, server.icd.classes[BUS], tuple(server.devices.get(BUS, ())))
     server.views.append(replicas)
+    if not server.settings.replay:
+        watch(server, lambda: replicas.brokers)
     flows = [Presence(server, readers.newest_us), replicas, *server.health_sources()]
     limits = partial(server.limits, next(iter(server.devices.get(BUS, ())), ""))
     overview = Overview(server.icd, server.bus.health, workers, readers, flows, limits)
