@@ -32,7 +32,7 @@ _ANEW: Final = (
     " that follow alerts may leave out new ones. Restart these clients."
 )
 _OPEN: Final = (
-    "These commands have no outcome in the archive, and may have been executed. Device servers end those whose record is"
+    "These commands have no outcome in the archive, and may have been executed. Device servers end those with a record"
     " here as TIMED_OUT or UNDELIVERED. Compare the state of each device with the command before you repeat it."
 )
 _TOLD_WITHIN = 60.0
