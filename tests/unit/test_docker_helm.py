@@ -14,13 +14,13 @@ from facade import __version__
 from facade.kernel import config
 from facade.kernel.manifest import manifests
 from facade.tools.exports.tango_db import instances
-from tests.support.docker import DOCKER, ICD, documents, parse, read_by_the_code
+from tests.support.docker import DOCKER, ICD, SEARCHED, documents, parse, read_by_the_code
 
 CHART = DOCKER / "helm" / "sdp-facade"
 BASE = DOCKER / "kubernetes" / "base"
 KUBERNETES = "1.32.4"
-HELM = shutil.which("helm")
-needs_helm = pytest.mark.skipif(HELM is None, reason="helm is missing: go install helm.sh/helm/v3/cmd/helm@v3.16.4")
+HELM = shutil.which("helm", path=SEARCHED)
+needs_helm = pytest.mark.skipif(HELM is None, reason="helm is missing: `make chart` gets it")
 (SITE,) = documents(CHART / "values-site.yaml")
 
 
@@ -77,7 +77,8 @@ def test_helm_finds_no_fault() -> None:
 
 @needs_helm
 def test_without_values_it_renders_what_kustomize_does() -> None:
-    kubectl, kustomize = shutil.which("kubectl"), os.environ.get("KUSTOMIZE") or shutil.which("kustomize")
+    kubectl = shutil.which("kubectl")
+    kustomize = os.environ.get("KUSTOMIZE") or shutil.which("kustomize", path=SEARCHED)
     if not (kubectl or kustomize):
         pytest.skip("neither kustomize nor kubectl is installed")
     argv = [kustomize, "build"] if kustomize else [kubectl, "kustomize"]
