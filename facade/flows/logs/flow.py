@@ -535,7 +535,7 @@ def filling(metrics: Mapping[str, Mapping[str, Mapping[str, NodeValue]]], limits
         value, disk = max(((one.value, name) for name, one in kinds.get(_DISKS, {}).items()), default=(0.0, ""))
         if (quality := judge(value, limits)) is not Quality.VALID:
             severity = ALARM if quality is Quality.ALARM else WARNING
-            text = f"{value:.1f} % of {disk or 'a disk'} is used"
+            text = f"{value:.0f} % of {disk or 'a disk'} is used"
             found[DISK_FILLS, host] = Fault(text, severity, values={"used": value})
     return found
 
