@@ -17,7 +17,7 @@ PROCESSES ?= $(shell n=$$(nproc); echo $$((n > 3 ? 4 : 3)))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench prove simulate mutation parts walk containers lint \
+.PHONY: help demo test clients conformance bench prove simulate mutation parts walk containers chart lint \
 	check-types check-style check-interface check-prose freeze pictures screenshots docs site clean
 
 help: ## List the targets
@@ -59,6 +59,11 @@ containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, obse
 
 parts: $(STAMP) ## Run the tests of the kernel and of the SDK where nothing else is installed (ARGS=sdk: of one part)
 	$(BIN)/python -m tests.parts $(ARGS)
+
+chart: $(STAMP) ## Check docker/helm by Helm, and compare it with what Kustomize renders (needs Go, which gets both)
+	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.16.4
+	GOBIN=$(abspath $(BIN)) go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0
+	$(BIN)/pytest --numprocesses 0 tests/unit/test_docker_helm.py tests/unit/test_docker_kubernetes.py $(ARGS)
 
 lint: ## Check style, types, layers, prose, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface check-prose

@@ -108,7 +108,7 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
         try:
             service = _assemble(icd, settings, arguments[0])
             end_when_replaced(service, pulse)
-            serve_metrics(service.event_loop.accounts, service.gauges)
+            serve_metrics(service.event_loop.accounts, service.metrics)
         except Exception as error:  # Tango would swallow it, and continue without an event loop
             if not isinstance(error, FacadeError):
                 _log.exception("server cannot start instance=%s", arguments[0])

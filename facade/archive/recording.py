@@ -28,7 +28,7 @@ from facade.kernel.numbers import json_value
 from facade.kernel.reading import Reading
 from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.composition import Server
-from facade.kernel.runtime.metrics import Gauge
+from facade.kernel.runtime.metrics import MetricFamily
 from facade.kernel.runtime.publisher import AttributeKey, EventSink
 from facade.sdp.bounded_writer import BoundedWriter
 from facade.sdp.messages import History
@@ -147,9 +147,12 @@ def record(server: Server) -> None:
         return
     recorder = HistoryRecorder(server.bus.open_writer("history"), server.clock)
     server.periodic_tasks.append(recorder)
-    server.gauges += [
-        Gauge("sdp_history_records", "Records of the history that were written.", {}, lambda: recorder.records),
-        Gauge("sdp_history_dropped_records", "Records that the bus did not take.", {}, lambda: recorder.dropped),
+    server.metrics += [
+        MetricFamily(name, about, (), figures)
+        for name, about, figures in (
+            ("sdp_history_records", "Records of the history that were written.", lambda: {(): recorder.records}),
+            ("sdp_history_dropped_records", "Records that the bus did not take.", lambda: {(): recorder.dropped}),
+        )
     ]
     unrecorded = {
         (device, attribute.name)

@@ -9,7 +9,8 @@ from facade.admin.cluster import inspect_topics
 from facade.admin.placing import KafkaPlacingWriter
 from facade.admin.topics import create_topics, delete_records, set_timestamps
 from facade.archive.cli import ArchiveLocation
-from facade.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, restore
+from facade.archive.open_commands import TOPICS, describe_open_commands
+from facade.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, records_of, restore
 from facade.archive.stores import open_store
 from facade.kernel.bus.kafka.admin import KafkaTopicWatch
 from facade.kernel.bus.kafka.connection import Connection
@@ -30,6 +31,10 @@ _NUMBERED: Final = "alerts"
 _ANEW: Final = (
     f"WARNING: the topic {_NUMBERED} is not restored, so numbers of lost alerts may be given again to others: clients"
     " that follow alerts may leave out new ones. Restart these clients."
+)
+_OPEN: Final = (
+    "These commands have no outcome in the archive, and may have been executed. Device servers end those with a record"
+    " here as TIMED_OUT or UNDELIVERED. Compare the state of each device with the command before you repeat it."
 )
 _TOLD_WITHIN = 60.0
 """Time for which the alarm is repeated until the brokers have confirmed it [s]: leaders may move just then."""
@@ -88,6 +93,11 @@ def restore_topics(
     set_timestamps(connection, icd.topics)
     # Records of other topics have their writer's time, or another one.
     by_brokers = {name for name, topic in icd.topics.items() if topic.timestamp == "LogAppendTime"}
+    places = sorted(plan.partitions, key=lambda place: (place[0] in TOPICS and TOPICS.index(place[0]), place[1]))
+    now_us = clock.now_us()
+    open_ones = describe_open_commands(
+        one for place in places if place[0] in TOPICS for one in records_of(store, plan, place, now_us)
+    )
     newest = sorted((at, topic) for topic, at in done.newest.items() if topic in by_brokers)
     lines = [
         f"{done.records:,} records of {len({topic for topic, _ in done.ends})} topics are on the topics with the prefix"
@@ -95,6 +105,7 @@ def restore_topics(
         "Of each topic, what the brokers took after its newest record here is lost:",
         *(f"  {moment(at)}  {topic}" for at, topic in newest),
         *([f"{done.positions} positions of workers were behind their results, and were moved."] * bool(done.positions)),
+        *([_OPEN, *open_ones] if open_ones else []),
         *anew,
         "Start workers, device servers and controllers. Give the archive worker a new folder.",
     ]

@@ -36,6 +36,7 @@ ENVIRONMENT = {
     f"{VARIABLES}MIRROR_FORMS": "mirror_forms",
     f"{VARIABLES}HISTORY": "history",
     f"{VARIABLES}REPLAY": "replay",
+    f"{VARIABLES}CERTIFICATES": "certificates",
 }
 """Setting of each environment variable; a variable overrides the file."""
 
@@ -115,6 +116,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether device servers write what their attributes show to the topic history, for the archive."""
     replay: bool = False
     """Whether this deployment shows the replay of an archive: it takes its time from the replay, and no commands."""
+    certificates: str = ""
+    """Further certificates whose end raises an alarm, with commas between: PEM files, or host:port of servers with TLS.
+    Those of the brokers, and of SdpMaster's own login, are watched without being named."""
     controller_keys: tuple[ControllerKey, ...] = ()
     """Keys by which controllers sign; without one for a device, nothing proves which controller wrote about it."""
     kafka: dict[str, str] = {}

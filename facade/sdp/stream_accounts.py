@@ -101,6 +101,8 @@ class StreamTotals:
         self.work = Work()
         self.heard = NEVER
         """Time of the last entry."""
+        self.newest = NEVER
+        """Time of the last entry with records."""
         self.backlogs: dict[str, Backlog] = {}
         """Waiting records, by partition or instance."""
         self.partitions: dict[int, Covered] = {}
@@ -162,6 +164,7 @@ class StreamTotals:
             if isinstance(found, LogCut):
                 entry = replace(entry, corrected=0)  # the alarm about the log covers it
         self.account.add(entry)
+        self.newest = max(self.newest, heard if entry.consumed else NEVER)
         self.rate.add(entry.time, entry.consumed)
         self.work.note(entry)
         return ""
@@ -280,6 +283,8 @@ class ReaderAccounts(Flow):
         self._newest: dict[tuple[str, str], tuple[Time, AccountTotals]] = {}
         self._backlogs: dict[tuple[str, str], Backlog] = {}
         self._rates: dict[str, RateMeter] = {}
+        self._grown: dict[str, Time] = {}
+        """Time of the last account of a topic that has new records."""
         self.newest_us: dict[str, Time] = {}
         """Time of the last account of each instance, by the clock of its host."""
         self._streams: dict[str, StreamTotals] | None = None
@@ -295,6 +300,8 @@ class ReaderAccounts(Flow):
         if before is not None:
             meter = self._rates.setdefault(snapshot.topic, RateMeter())
             meter.add(snapshot.time, max(snapshot.account.consumed - before.consumed, 0))
+            if snapshot.account.consumed > before.consumed:
+                self._grown[snapshot.topic] = snapshot.time
         position = sum(snapshot.offsets.values())
         backlog = self._backlogs.setdefault(key, Backlog())
         backlog.note(snapshot.time, position, position + snapshot.account.behind)
@@ -318,7 +325,7 @@ class ReaderAccounts(Flow):
             one.restore(totals)
             stream.account.add(one)
             stream.account.in_flight += one.in_flight
-            stream.heard = max(stream.heard, time)
+            stream.heard, stream.newest = max(stream.heard, time), self._grown.get(topic, NEVER)
             stream.backlogs[instance] = self._backlogs[instance, topic]
             stream.rate = self._rates.get(topic, stream.rate)
         return streams

@@ -95,7 +95,7 @@ class SimulatedAdmin:
 
     @staticmethod
     def _partition(number: int) -> SimpleNamespace:
-        broker = SimpleNamespace(id=1)
+        broker = SimpleNamespace(id=1, host="", port=0)
         return SimpleNamespace(id=number, leader=broker, replicas=[broker], isr=[broker])
 
     def list_offsets(

@@ -115,7 +115,7 @@ def overview(
         find=shared.get,
         has_read=lambda *topics: True,
         devices_with_commands=lambda: [MASTER],
-        gauges=[],
+        metrics=[],
     )
     bus = BusHealth(connected=connected, last_error=bus_error)
     readers = SimpleNamespace(streams=found)

@@ -67,7 +67,7 @@ def _assemble(icd: Icd, settings: Settings, instance: str) -> Any:
         classes=classes,
         event_loop=event_loop,
         publisher=event_loop.publisher,
-        gauges=[],
+        metrics=[],
         threads=[],
         find=lambda kind: None,
         has_read=lambda *topics: False,

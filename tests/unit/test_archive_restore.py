@@ -19,6 +19,17 @@ from facade.archive.restore import Kind, LogNames, Restored, plan_restore, resto
 from facade.archive.stores import FolderStore, open_store
 from facade.archive.worker import ArchiveLimits, ArchiveWorker
 from facade.flows.alerts.follower import Follower
+from facade.flows.commands.messages import (
+    ACKS,
+    COMMANDS,
+    HELD_COMMANDS,
+    AckMessage,
+    CommandMessage,
+    ack_record,
+    command_record,
+    held_record,
+    unapproved_record,
+)
 from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.bus.offsets import Extent, TopicShape, position_record
 from facade.kernel.bus.port import Record
@@ -412,3 +423,44 @@ def test_numbers_of_lost_alerts_are_not_given_again(tmp_path: Path) -> None:
     assert client.made_anew == 0
     client = Follower(0)
     assert heard(again) == [*before[:2], entry], "alerts have the numbers that they had"
+
+
+def test_commands_without_an_outcome_are_listed(said: Said, tmp_path: Path) -> None:
+    log, device = MemoryLog(dict.fromkeys((COMMANDS, ACKS, HELD_COMMANDS), 1)), "mid-sdp/subarray/01"
+
+    def command(number: int) -> CommandMessage:
+        at = START + number * 1_000_000
+        return CommandMessage(
+            id=f"id-{number}",
+            device=device,
+            command="Scan",
+            argument=None,
+            transaction_id=f"txn-{number}",
+            issued=at,
+            not_after=at,
+            deadline=at,
+            ceiling=at,
+            repeatable=False,
+            origin="server",
+        )
+
+    def ack(number: int, status: str) -> AckMessage:
+        at = START + number * 1_000_000
+        return AckMessage(id=f"id-{number}", device=device, command="Scan", status=status, time=at, origin="c")
+
+    given = [command_record(command(number)) for number in (1, 2, 3, 4)]
+    held = [held_record(command(number)) for number in (5, 6, 4)]
+    acks = [ack(1, "ACCEPTED"), ack(1, "COMPLETED"), ack(2, "ACCEPTED"), ack(7, "IN_PROGRESS"), ack(4, "REJECTED")]
+    ended = unapproved_record(ack(6, "UNDELIVERED"))
+    for one in [*given, *held, ended, *map(ack_record, acks), record(topic=COMMANDS, value=b"no command")]:
+        log.append(replace(one, partition=0, timestamp_us=START))
+    archive(log, FolderStore(tmp_path), COMMANDS, ACKS, HELD_COMMANDS)
+    done = by_command(tmp_path)
+    assert done.exception is None
+    text = " ".join(done.output.split())
+    assert "may have been executed" in text
+    assert f"{device} Scan id id-2, transaction_id txn-2, issued 2027-01-15 08:00:02 UTC: ACCEPTED at" in text
+    assert f"{device} Scan id id-3, transaction_id txn-3, issued 2027-01-15 08:00:03 UTC: not acknowledged" in text
+    assert f"{device} Scan id id-5, transaction_id txn-5" in text
+    assert "id id-7: IN_PROGRESS at 2027-01-15 08:00:07 UTC; its own record is lost" in text
+    assert [number for number in range(1, 8) if f" id-{number}" in text] == [2, 3, 5, 7]

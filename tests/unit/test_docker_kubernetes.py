@@ -14,7 +14,7 @@ from facade.kernel import config
 from facade.kernel.config import Settings
 from facade.kernel.manifest import manifests
 from facade.tools.exports.tango_db import instances
-from tests.support.docker import DOCKER, ICD, SERVER, documents, parse, read_by_the_code
+from tests.support.docker import DOCKER, ICD, SEARCHED, SERVER, documents, parse, read_by_the_code
 
 FOLDER = DOCKER / "kubernetes"
 BASE = FOLDER / "base"
@@ -49,10 +49,11 @@ def settings(folder: Path) -> dict[str, str]:
 
 @cache
 def built(folder: Path) -> list[dict[str, Any]]:
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("kubectl is not installed")
-    done = subprocess.run([program, "kustomize", folder], capture_output=True, text=True, check=False)
+    kustomize, kubectl = shutil.which("kustomize", path=SEARCHED), shutil.which("kubectl")
+    if not (kustomize or kubectl):
+        pytest.skip("neither kustomize nor kubectl is installed")
+    argv = [kustomize, "build"] if kustomize else [str(kubectl), "kustomize"]
+    done = subprocess.run([*argv, folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return list(yaml.safe_load_all(done.stdout))
 

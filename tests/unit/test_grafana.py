@@ -1,10 +1,9 @@
 """Dashboard and alerting rules name only metrics, labels and streams that the processes serve."""
 
 import json
-import os
 import re
+import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,16 +16,36 @@ from facade.kernel.outcome import RecordRejected
 from facade.kernel.runtime import metrics
 from facade.kernel.runtime.accounts import RunningAccount
 from tests.support.docker import DOCKER, ICD
-from tests.support.waiting import HANG
+from tests.support.server_in_memory import serve
 
 DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "sdp-facade.json").read_text())
-RULES, STATUS_RULES = (
-    group["rules"] for group in yaml.safe_load((DOCKER / "prometheus" / "rules.yml").read_text())["groups"]
-)
-SCRIPT = Path(__file__).parents[2] / "packaging" / "prometheus" / "sdp_status_metrics.py"
-NOT_OURS = {"up", "kafka_consumergroup_lag", "kafka_consumergroup_current_offset"}
-"""Of Prometheus itself and of kafka-exporter: a lag must be seen also while its worker is dead."""
-WORDS = {"sum", "by", "rate", "increase", "delta", "max", "abs", "count", "vector", "or", "and", "on", "label_values"}
+RULES = [
+    rule
+    for group in yaml.safe_load((DOCKER / "prometheus" / "rules.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+KAFKA_EXPORTER = {"kafka_consumergroup_lag", "kafka_consumergroup_current_offset"}
+NODE_EXPORTER = {"node_filesystem_avail_bytes", "node_filesystem_size_bytes"}
+NOT_OURS = {"up", *KAFKA_EXPORTER, *NODE_EXPORTER}
+OPTIONAL = {"sdp_history_records", "sdp_history_dropped_records"}
+"""Only with SDP_HISTORY."""
+WORDS = {
+    "absent",
+    "min",
+    "sum",
+    "by",
+    "rate",
+    "increase",
+    "delta",
+    "max",
+    "abs",
+    "count",
+    "vector",
+    "or",
+    "and",
+    "on",
+    "label_values",
+}
 
 
 def expressions() -> Iterator[str]:
@@ -44,7 +63,9 @@ def names(expression: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def served() -> dict[str, set[str]]:
-    accounts = {}
+    accounts, families = {}, []
+    for instance in ("control", "subarray", "alerts"):
+        families += serve(instance).server.metrics
     for topic in ICD.topics:
         accounts[topic] = account = RunningAccount()
         account.consumed = 1
@@ -53,16 +74,19 @@ def served() -> dict[str, set[str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(metrics.VARIABLE, "1")
         patch.setattr("prometheus_client.start_http_server", lambda *_, registry, **__: registries.append(registry))
-        metrics.serve_metrics(accounts)
+        metrics.serve_metrics(accounts, families)
     text = generate_latest(registries[0]).decode()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    return {sample.name: set(sample.labels) for sample in samples}
+    labels = {one.name + "_total" * one.is_counter: set(one.labels) for one in families}
+    return labels | {sample.name: set(sample.labels) for sample in samples}
 
 
 def test_every_metric_is_served(served: dict[str, set[str]]) -> None:
     used = set().union(*map(names, expressions()))
     assert used <= set(served) | NOT_OURS
-    assert {name for name in served if name.startswith("sdp_")} <= used, "what is served is worth to be shown"
+    assert {name for name in served if name.startswith("sdp_")} - OPTIONAL <= used, (
+        "what is served is worth to be shown"
+    )
 
 
 def test_every_label_that_is_selected_is_served(served: dict[str, set[str]]) -> None:
@@ -75,36 +99,50 @@ def test_lag_is_judged_by_the_limits_of_the_icd() -> None:
     found = [topic.account.lag for topic in ICD.topics.values() if topic.account and topic.account.lag]
     text = {rule["alert"]: rule["expr"] for rule in RULES}
     for limits in found:
-        assert text["SdpGroupLags"].endswith(f"> {limits.max_warning:.0f}")
-        assert text["SdpGroupLagsFar"].endswith(f"> {limits.max_alarm:.0f}")
+        assert text["SdpStreamLags"].endswith(f"> {limits.max_warning:.0f}")
+        assert text["SdpStreamLagsFar"].endswith(f"> {limits.max_alarm:.0f}")
     assert found
 
 
-def test_the_rules_about_the_status_use_what_the_script_of_a_site_writes(tmp_path: Path) -> None:
-    program = tmp_path / "sdp-facade"
-    alarm = {"condition": "lowDisk", "source": 'node "7"', "severity": "CRITICAL", "state": "UNACK", "text": "..."}
-    program.write_text(f"#!/bin/sh\n[ $1 = status ] && exit 2\necho '{json.dumps([alarm])}'\n")
-    program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    subprocess.run([sys.executable, SCRIPT, tmp_path], env=environment, timeout=HANG, check=True)
-    families = text_string_to_metric_families((tmp_path / "sdp.prom").read_text())
-    samples = {sample.name: sample for family in families for sample in family.samples}
-    assert samples["sdp_status"].value == 2.0
-    assert samples["sdp_alarm"].labels == {name: value for name, value in alarm.items() if name != "text"}
-    used = {word for rule in STATUS_RULES for word in re.findall(r"sdp_\w+", rule["expr"])}
-    assert used == set(samples)
+PROMTOOL = shutil.which("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is missing: install Debian's package prometheus")
 
 
-def test_a_label_of_the_script_is_read_as_it_is(tmp_path: Path) -> None:
-    alarms = [
-        {"condition": "storageLow", "source": source, "severity": "ALARM", "state": "UNACK"}
-        for source in ("r\u00e9cepteur/3", "a\tb", 'a"b', "a\\nb", "a\nb", "\\")
-    ]
-    program = tmp_path / "sdp-facade"
-    program.write_text(f"#!{sys.executable}\nprint({json.dumps(json.dumps(alarms))})\n")
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    subprocess.run([sys.executable, SCRIPT, tmp_path], env=environment, timeout=HANG, check=True)
-    families = text_string_to_metric_families((tmp_path / "sdp.prom").read_text())
-    found = [sample.labels for family in families for sample in family.samples if sample.name == "sdp_alarm"]
-    assert found == alarms
+def promtool(*words: object) -> None:
+    done = subprocess.run([str(PROMTOOL), *map(str, words)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_accepts_rules_and_configuration() -> None:
+    promtool("check", "config", DOCKER / "prometheus" / "prometheus.yml")  # with the rules that it names
+
+
+HEALTH = 'sdp_device_health{device_class="SdpMaster",device="mid-sdp/control/0",health="%s"}'
+FIRING = [
+    (f"{HEALTH % 'FAILED'} 1x10", "2m", "SdpFailed", True),
+    (f"{HEALTH % 'OK'} 1x10", "8m", "SdpFailed", False),
+    (f"{HEALTH % 'OK'} 1x10", "8m", "SdpHealthUnknown", False),
+    ("up 1x10", "8m", "SdpHealthUnknown", True),
+    ('sdp_alarms{condition="storageLow",severity="CRITICAL",state="UNACK"} 2x10', "6m", "SdpAlarm", True),
+    ('sdp_alarms{condition="storageLow",severity="CRITICAL",state="ACKED"} 2x10', "6m", "SdpAlarm", False),
+    ('sdp_command_outcomes_total{device_class="S",outcome="TIMED_OUT"} 0 0 1x9', "4m", "SdpCommandsUnanswered", True),
+    ('sdp_command_outcomes_total{device_class="S",outcome="COMPLETED"} 0+1x9', "4m", "SdpCommandsUnanswered", False),
+    ('sdp_stream_lag_records{stream="ingest.heaps"} 200000x10', "3m", "SdpStreamLags", True),
+    ('sdp_stream_lag_records{stream="ingest.heaps"} 200000x10', "3m", "SdpStreamLagsFar", False),
+]
+
+
+@needs_promtool
+def test_rules_fire_for_what_they_name_and_not_otherwise(tmp_path: Path) -> None:
+    cases = []
+    for line, at, alert, fires in FIRING:
+        series, values = line.split(" ", 1)
+        firing = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
+        expected = [{"labels": "{}", "value": 1}] if fires else []
+        query = {"expr": firing, "eval_time": at, "exp_samples": expected}
+        given = [{"series": series, "values": values}]
+        cases.append({"interval": "1m", "input_series": given, "promql_expr_test": [query]})
+    written = {"rule_files": [str(DOCKER / "prometheus" / "rules.yml")], "tests": cases}
+    (tmp_path / "cases.yml").write_text(yaml.safe_dump(written))
+    promtool("test", "rules", tmp_path / "cases.yml")

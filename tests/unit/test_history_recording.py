@@ -179,8 +179,8 @@ def served(history: bool) -> Sequence[Record]:
     settings = Settings(nodes=1, history=history)
     bus = MemoryBus(log)
     service = Server(ICD, settings, devices, Sink(), bus, instance="control", clock=clock, versions={"versionId": "1"})
-    gauges = {one.name for one in service.gauges}
-    assert (gauges >= {"sdp_history_records", "sdp_history_dropped_records"}) == history
+    metrics = {one.name for one in service.metrics}
+    assert (metrics >= {"sdp_history_records", "sdp_history_dropped_records"}) == history
     reader = service.event_loop._open()
     for _ in range(20):
         service.event_loop.cycle(reader)

@@ -1,13 +1,16 @@
 """Logs and metrics from the topics to what SdpLogs shows, on the simulation's brokers."""
 
+import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from facade.flows.alerts.messages import decode_alert
 from facade.flows.logs import flow as logs_flow
 from facade.flows.logs import sums
 from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogLedger, LogsView, ShipperNumbers
@@ -23,6 +26,8 @@ from facade.kernel.outcome import USED
 from facade.kernel.reading import Quality
 from facade.kernel.runtime.accounts import OVERLAP, AccountEntry
 from facade.kernel.runtime.log_export import NAMESPACE, Line, encode
+from facade.sdp.messages import NodeMetric
+from tests.support.server_in_memory import serve
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 
 ICD = load()
@@ -418,3 +423,26 @@ def test_a_restart_goes_on_with_what_was_counted():
     assert after.fold(record, count=False) is USED, "given again, to rebuild what needs to be"
     assert after.fold(record, count=True).reason == OVERLAP
     assert after.as_dict() == flow.as_dict()
+
+
+def test_a_disk_that_fills_is_an_alarm_until_its_host_says_that_it_has_room():
+    logs = serve("logs")
+    offsets = itertools.count()
+
+    def send(host: str, used: float, disk: str = "/") -> Record:
+        at = next(offsets)
+        one = NodeMetric(host=host, metric="nodeDiskUsed", instance=disk, value=used, time=logs.clock.now_us())
+        record = written(summary(at, at + 1, metrics=[one]))
+        return replace(record, timestamp_us=logs.clock.now_us())
+
+    def told() -> list[tuple[str, str, str]]:
+        found = [decode_alert(one.value) for one in logs.log.records("alerts")]
+        return [(one.source, one.state, one.severity) for one in found]
+
+    logs.run(10, [send("n7", 50.0), send("kafka-1", 70.0), send("kafka-1", 90.0, "/data"), send("kafka-2", 96.0)])
+    raised = [("kafka-1", "ACTIVE", "WARNING"), ("kafka-2", "ACTIVE", "ALARM")]
+    assert sorted(told()) == raised
+    logs.run(120)
+    assert sorted(told()) == raised, "a host that is silent may have a full disk"
+    logs.run(10, [send("kafka-1", 60.0, "/data")])
+    assert told()[2:] == [("kafka-1", "CLEARED", "WARNING")]

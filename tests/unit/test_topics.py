@@ -93,7 +93,7 @@ class Admin:
     def describe_topics(self, topics: TopicCollection, request_timeout: float) -> dict[str, Future[SimpleNamespace]]:
         missing = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         known = {"t.alerts": Uuid(1, 2), "t.old": Uuid(0, 0)} | {one.topic: Uuid(3, 4) for one in self.made}
-        one, two = SimpleNamespace(id=1), SimpleNamespace(id=2)
+        one, two = (SimpleNamespace(id=number, host=f"broker-{number}", port=9092) for number in (1, 2))
         partitions = [
             SimpleNamespace(id=0, leader=one, replicas=[one, two], isr=[one]),
             SimpleNamespace(id=1, leader=None, replicas=[one], isr=[]),
@@ -243,7 +243,7 @@ def test_topics_are_asked_for_now_and_then_and_nobody_waits_for_the_answer(clust
     clock.sleep(10.0)
     first = PartitionReplicas(1, frozenset({1, 2}), frozenset({1}))
     second = PartitionReplicas(-1, frozenset({1}), frozenset())
-    found = {"alerts": TopicShape(str(Uuid(1, 2)), 2, (first, second))}
+    found = {"alerts": TopicShape(str(Uuid(1, 2)), 2, (first, second), frozenset({"broker-1:9092"}))}
     assert [watch.step(["alerts", "missing"]) for _ in range(3)] == [found, {}, {}]
     clock.sleep(2.0)
     assert watch.step(["alerts", "missing"]) == found

@@ -212,7 +212,8 @@ def test_a_transaction_that_is_given_up_makes_no_count_go_down(broker, monkeypat
     one = worker(broker, fault, batch=5, retry=0.01)
     monkeypatch.setenv(metrics.VARIABLE, "1")
     monkeypatch.setattr("prometheus_client.start_http_server", lambda *_, registry, **__: registries.append(registry))
-    metrics.serve_metrics(one.accounts, [metrics.Gauge("sdp_workers_wanted", "Of a kind.", {"worker": "w"}, lambda: 3)])
+    wanted = metrics.MetricFamily("sdp_workers_wanted", "Of a kind.", ("worker",), lambda: {("w",): 3})
+    metrics.serve_metrics(one.accounts, [wanted])
     assert registries[0].get_sample_value("sdp_workers_wanted", {"worker": "w"}) == 3.0
     before, most_open = exported()[0], 0
     for i in range(200):

@@ -17,6 +17,7 @@ from facade.kernel.printable import printable
 from facade.kernel.reading import Changes, Quality, Value
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import DeviceReading, Gate
+from facade.kernel.runtime.metrics import Figures, MetricFamily
 from facade.kernel.severities import SEVERITIES
 from facade.sdp import alarm_states as states
 
@@ -62,6 +63,8 @@ class AlertsView:
         self._version = version
         self._changes = Changes()
         self._gate = Gate()
+        self.alarms: Figures = {}
+        """Alarms that are not at rest, by condition, severity and state, for Prometheus."""
         self._dirty = True
         self._begun = False
         self._heard_at = NEVER
@@ -114,6 +117,12 @@ class AlertsView:
     def _lists(self, now: Time, stale: bool) -> dict[str, Value]:
         ledger = self._flow.ledger
         shown = list(ledger.all_shown())
+        known = self._icd.conditions
+        self.alarms = Counter(
+            (alarm.condition if alarm.condition in known else "", alarm.severity, state)
+            for state, alarm in shown
+            if state != states.NORM
+        )
         values: dict[str, Value] = {}
         for name, wanted in _LISTS.items():
             found = [alarm for state, alarm in shown if state in wanted]
@@ -183,7 +192,10 @@ def compose(server: Server) -> None:
     def known() -> bool:
         return server.has_read(messages.ALERTS)
 
-    server.views.append(AlertsView(server.icd, flow, server.bus.health, known, server.version))
+    view = AlertsView(server.icd, flow, server.bus.health, known, server.version)
+    server.views.append(view)
+    about = "Alarms that are not at rest; without a condition, those that the interface does not know."
+    server.metrics.append(MetricFamily("sdp_alarms", about, ("condition", "severity", "state"), lambda: view.alarms))
     sender = server.sender()
     server.share(
         OperatorApi,

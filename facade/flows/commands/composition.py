@@ -18,7 +18,7 @@ from facade.flows.commands.messages import (
     ack_record,
     unapproved_record,
 )
-from facade.flows.commands.outcomes import WAITING
+from facade.flows.commands.outcomes import FINAL, WAITING
 from facade.flows.commands.refused import Refusals, RefusalView
 from facade.flows.commands.shown import SUBARRAY, Shown
 from facade.flows.commands.tracker import Tracker
@@ -32,6 +32,7 @@ from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import Fault, FaultKey
 from facade.kernel.runtime.health_issues import DEGRADED, FAILED, ORIGIN, HealthIssue, HealthSource
 from facade.kernel.runtime.heartbeats import SERVERS, SILENT, Heartbeats
+from facade.kernel.runtime.metrics import Figures, MetricFamily
 from facade.kernel.runtime.steps import run_steps
 from facade.sdp.device_state import SETTINGS, DeviceSettings, states_of
 from facade.sdp.device_state import TOPIC as STATES
@@ -263,6 +264,15 @@ def compose(server: Server) -> None:
         timeout=server.settings.command_timeout,
     )
     server.share(Gateway, lambda: gateway)
+    server.metrics.append(
+        MetricFamily(
+            "sdp_command_outcomes",
+            "Commands that have ended, as this process saw it.",
+            ("device_class", "outcome"),
+            lambda: outcomes_by_class(tracker, {device: one.name for device, one in classes.items()}),
+            is_counter=True,
+        )
+    )
     end = server.share(CommandsEnd, lambda: CommandsEnd(server.bus.watch().extents, server.has_read_to, clock))
     server.threads.append(end.run)
     server.periodic_tasks += [caught_up, admission, refusals]
@@ -277,6 +287,14 @@ def compose(server: Server) -> None:
             clock=clock,
         )
     )
+
+
+def outcomes_by_class(tracker: Tracker, classes: Mapping[str, str]) -> Figures:
+    """Return the ended commands by device class and outcome; with zeros, as Prometheus misses a first increase."""
+    found = {(classes[device], outcome): 0.0 for device in classes for outcome in sorted(FINAL)}
+    for (device, outcome), count in tracker.outcomes.copy().items():
+        found[classes[device], outcome] += count
+    return found
 
 
 class CommandsHealth(HealthSource):

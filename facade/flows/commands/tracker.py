@@ -6,7 +6,7 @@ the tracker of a controller only acknowledgements.
 """
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -86,6 +86,8 @@ class Tracker:
         """Whether all records from before the start have been read."""
         self.late = dict.fromkeys(self._devices, 0)
         """Acknowledgements that came after the outcome, or out of order, by device."""
+        self.outcomes = Counter[tuple[str, str]]()
+        """Commands that have ended while it was live, by device and outcome."""
         self.unknown = dict.fromkeys(self._devices, 0)
         """Acknowledgements of unknown commands, by device."""
 
@@ -371,6 +373,7 @@ class Tracker:
             device.pending.pop(tracked.id, None)
             device.finished.append(tracked)
             device.finished_total += 1
+            self.outcomes[tracked.device, tracked.status] += self.live
             if len(device.finished) > self._keep:
                 self._forget(device.finished.popleft())
         elif before in OFF_THE_LOG and state not in WAITING:

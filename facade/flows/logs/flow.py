@@ -17,15 +17,17 @@ from facade.flows.logs.sums import OTHER
 from facade.kernel.bus.offsets import CountedOffsets, Gap, Overlap
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, Time, as_seconds, as_time, utc_seconds
+from facade.kernel.icd.topic_model import Limits
 from facade.kernel.numbers import Seconds
 from facade.kernel.outcome import INCONSISTENT, USED, Outcome, RecordRejected
 from facade.kernel.printable import excerpt, listed
-from facade.kernel.reading import Reading, Value, judge
+from facade.kernel.reading import Quality, Reading, Value, judge
 from facade.kernel.runtime.accounts import OVERLAP
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import Fault, FaultKey, Flow, Missing
 from facade.kernel.runtime.log_export import NAMESPACE
 from facade.kernel.runtime.view import NewestView
+from facade.kernel.severities import ALARM, WARNING
 
 MOST_SHIPPERS: Final = 2000
 """Most shippers; a new one displaces the shipper that has been silent longest, if that was long enough."""
@@ -356,8 +358,10 @@ def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors
         tallies[OTHER] = Tally(other.records + forgotten.records, other.errors + forgotten.errors)
 
 
-RISING, COMPONENT_SILENT = "errorsRising", "componentSilent"
-_WORST = {"temperature": "nodeTemperature", "diskUsed": "nodeDiskUsed", "memoryUsed": "nodeMemoryUsed"}
+_CONDITIONS = RISING, COMPONENT_SILENT, DISK_FILLS = "errorsRising", "componentSilent", "diskFills"
+Faults = dict[FaultKey, Fault]
+_DISKS = "nodeDiskUsed"
+_WORST = {"temperature": "nodeTemperature", "diskUsed": _DISKS, "memoryUsed": "nodeMemoryUsed"}
 """Attributes with the largest entry of another attribute."""
 _MOST_NAMES = 8
 """Names in a line of Status."""
@@ -397,7 +401,7 @@ class LogFlow(Flow):
         found, self.ledger.missing = self.ledger.missing, []
         return found
 
-    def find(self, now: Time) -> dict[FaultKey, Fault]:
+    def find(self, now: Time) -> Faults:
         """Return the components with rising errors, and the silent ones."""
         rising = sorted(self.ledger.rising(as_seconds(now)).items(), key=lambda one: -one[1][0])
         found = {
@@ -524,10 +528,31 @@ def _line(what: str, names: list[str]) -> list[str]:
     return [f"{what}: {listed(names, _MOST_NAMES)}."] if names else []
 
 
+def filling(metrics: Mapping[str, Mapping[str, Mapping[str, NodeValue]]], limits: Limits | None) -> Faults:
+    """Return the hosts, also those of brokers, with a disk that has reached the limits of diskUsed."""
+    found = {}
+    for host, kinds in metrics.items():
+        value, disk = max(((one.value, name) for name, one in kinds.get(_DISKS, {}).items()), default=(0.0, ""))
+        if (quality := judge(value, limits)) is not Quality.VALID:
+            severity = ALARM if quality is Quality.ALARM else WARNING
+            text = f"{value:.0f} % of {disk or 'a disk'} is used"
+            found[DISK_FILLS, host] = Fault(text, severity, values={"used": value})
+    return found
+
+
 def compose(server: Server) -> None:
     """Add logs and metrics to a device server."""
     device = server.only_device(CLASS)
     flow = LogFlow()
     server.flows.append(flow)
     server.views.append(LogsView(device, server, flow))
-    server.report(flow.find, lambda key: key[0] in (RISING, COMPONENT_SILENT), flow.topic, others=device)
+    (disk,) = [one for one in server.icd.classes[CLASS].attributes if one.name == "diskUsed"]
+
+    def find(now: Time) -> Faults:
+        return flow.find(now) | filling(flow.ledger.metrics, server.limits(device, disk))
+
+    def judges(key: FaultKey) -> bool:
+        # A host that has fallen silent may have a full disk.
+        return key[0] != DISK_FILLS or key[1] == device or bool(flow.ledger.metrics.get(key[1], {}).get(_DISKS))
+
+    server.report(find, lambda key: key[0] in _CONDITIONS, flow.topic, judges=judges, others=device)

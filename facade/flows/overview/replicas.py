@@ -31,6 +31,8 @@ class Replicas(HealthSource):
         self._topics = [*used_by(server.settings, server.icd).topics]
         (self._stale_after,) = {one.stale_after or 0.0 for one in device_class.attributes if one.name in _FIGURES}
         self.conditions: Mapping[str, str] = dict.fromkeys((_OFFLINE, _TOO_FEW, _AWAY, _BEHIND), ORIGIN)
+        self.brokers: frozenset[str] = frozenset()
+        """The brokers of the last answer, each as host:port."""
         self._issues: list[HealthIssue] = []
         self._answered, self._is_current = NEVER, False
 
@@ -49,6 +51,7 @@ class Replicas(HealthSource):
         shapes = self._watch.step(self._topics)
         if not any(shape.replicas for shape in shapes.values()):
             return
+        self.brokers = frozenset().union(*(shape.brokers for shape in shapes.values()))
         offline, too_few, behind, missing = _judge(shapes)
         self._answered, self._issues = now, [*self._of(offline, too_few, behind, missing)]
         figures = dict(zip(_FIGURES, (len(missing), offline.total(), behind.total()), strict=True))

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 
+from facade.flows.overview.certificates import watch
 from facade.flows.overview.replicas import Replicas
 from facade.kernel.bus.port import BusHealth
-from facade.kernel.clock import MINUTE, NEVER, SECOND, Duration, Time, as_duration, utc_seconds
+from facade.kernel.clock import MINUTE, NEVER, SECOND, Duration, Time, as_duration, as_seconds, utc_seconds
 from facade.kernel.errors import ConfigError
 from facade.kernel.findings import ATTENTION, Finding
 from facade.kernel.icd.model import AccountSource, Attribute, DeviceClass, Icd, instance_role
@@ -31,6 +32,7 @@ from facade.kernel.runtime.health_issues import (
     HealthState,
 )
 from facade.kernel.runtime.heartbeats import TOPIC, host_of
+from facade.kernel.runtime.metrics import Figures, MetricFamily
 from facade.kernel.severities import CRITICAL, SEVERITIES, WARNING, Severity
 from facade.sdp import judgement
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
@@ -539,9 +541,18 @@ class BusView(DeviceView):
     def __init__(self, device: str, device_class: DeviceClass, overview: Overview) -> None:
         super().__init__(device)
         self._class, self._overview = device_class, overview
+        self.lags: Figures = {}
+        """Known lags of the streams, for Prometheus [records]."""
+        self.lag_times: Figures = {}
+        self.silences: Figures = {}
+        """Times since their last records, as of the last look [s]."""
 
     def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         streams = self._overview.streams()
+        known = {(name,): one for name, one in streams.items() if not self._overview.is_stale(one, now)}
+        self.lags = {labels: one.lag for labels, one in known.items()}
+        self.lag_times = {labels: one.lag_time(now) for labels, one in known.items()}
+        self.silences = {(name,): as_seconds(now - one.newest) for name, one in streams.items() if one.newest}
         troubles: list[tuple[Quality, str]] = []
         for attribute in self._class.attributes:
             if attribute.account is None or attribute.account.stream not in streams:
@@ -555,6 +566,15 @@ class BusView(DeviceView):
         cuts = ((name, stream.account.deviations.get("log_cuts")) for name, stream in streams.items())
         troubles += [(Quality.ALARM, f"totals of {name} are in a new epoch: {text}") for name, text in cuts if text]
         yield from self._dated(self._own(streams, troubles, now), now)
+
+    def metrics(self) -> list[MetricFamily]:
+        """Return the metrics of the streams."""
+        streams = ("stream",)
+        return [
+            MetricFamily("sdp_stream_lag_records", "Records that no reader has taken.", streams, lambda: self.lags),
+            MetricFamily("sdp_stream_lag_seconds", "Age of the oldest of them.", streams, lambda: self.lag_times),
+            MetricFamily("sdp_stream_silence_seconds", "Since the last record.", streams, lambda: self.silences),
+        ]
 
     def _figure(self, attribute: Attribute, source: AccountSource, stream: StreamTotals, now: Time) -> Reading:
         value = figure(stream, source.figure, now)
@@ -624,15 +644,18 @@ def compose(server: Server) -> None:
     server.flows += [workers, readers]
     replicas = Replicas(server, server.icd.classes[BUS], tuple(server.devices.get(BUS, ())))
     server.views.append(replicas)
+    if not server.settings.replay:
+        watch(server, lambda: replicas.brokers)
     flows = [Presence(server, readers.newest_us), replicas, *server.health_sources()]
     limits = partial(server.limits, next(iter(server.devices.get(BUS, ())), ""))
     overview = Overview(server.icd, server.bus.health, workers, readers, flows, limits)
-    server.views += [BusView(device, server.icd.classes[BUS], overview) for device in server.devices.get(BUS, ())]
-    for device in server.devices.get(MASTER, ()):
-        view = MasterView(
-            device, overview, states_of(server), lambda: server.has_read(STATES, SETTINGS), server.versions
-        )
+    for device in server.devices.get(BUS, ()):
+        view = BusView(device, server.icd.classes[BUS], overview)
         server.views.append(view)
+        server.metrics += view.metrics()
+    for device in server.devices.get(MASTER, ()):
+        known = partial(server.has_read, STATES, SETTINGS)
+        server.views.append(MasterView(device, overview, states_of(server), known, server.versions))
     if server.devices.get(MASTER):
         topics = STATES, workers.topic, readers.topic
         server.report(overview.find, overview.finds, *topics, judges=overview.judges)

@@ -32,7 +32,7 @@ from facade.kernel.runtime.columns import ReadingColumn
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import DeviceReading, FaultKey, Flow, Gate, Missing
 from facade.kernel.runtime.health_issues import DEGRADED, HealthIssue, HealthSource
-from facade.kernel.runtime.metrics import Gauge
+from facade.kernel.runtime.metrics import MetricFamily
 from facade.kernel.windows.frame import Array, FieldArrays
 from facade.sdp.demand import Wanted, decide
 from facade.sdp.messages import RackSummary, Watermark
@@ -416,10 +416,12 @@ class TelemetryHealth(HealthSource):
         self._streams = server.share(WorkerAccounts).streams
         self._wanted = Wanted(0)
         about = "Workers that the records of their topics need."
-        server.gauges += [
-            Gauge("sdp_workers_wanted", about, {"worker": worker.name}, lambda: self._wanted.workers)
-            for worker in MANIFEST.workers
-        ]
+        names = [worker.name for worker in MANIFEST.workers]
+        server.metrics.append(
+            MetricFamily(
+                "sdp_workers_wanted", about, ("worker",), lambda: {(name,): self._wanted.workers for name in names}
+            )
+        )
 
     def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return an issue for each group that is silent, late or beyond a limit, and for each unread partition."""

@@ -154,6 +154,8 @@ class TopicShape(NamedTuple):
     partitions: int
     replicas: tuple[PartitionReplicas, ...] = ()
     """One for each partition; empty: not known."""
+    brokers: frozenset[str] = frozenset()
+    """Living brokers with its replicas, each as host:port."""
 
 
 class TopicWatch(Protocol):

@@ -5,6 +5,7 @@ imports take most of the time of a restart, and a server has the devices of one 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
@@ -17,12 +18,13 @@ from facade.kernel.icd.model import Attribute, Icd, instance_role
 from facade.kernel.icd.topic_model import Limits
 from facade.kernel.manifest import Isolation, Manifest, load, manifests
 from facade.kernel.messages import DeviceComplaint
+from facade.kernel.names import SHORT
 from facade.kernel.runtime import readers
 from facade.kernel.runtime.event_loop import EventLoop, PeriodicTask, Timing
 from facade.kernel.runtime.flow import Effects, Fault, FaultKey, Flow, View
 from facade.kernel.runtime.health_issues import HealthSource
 from facade.kernel.runtime.heartbeats import Heartbeats, SignOfLife
-from facade.kernel.runtime.metrics import Gauge
+from facade.kernel.runtime.metrics import Figures, MetricFamily
 from facade.kernel.runtime.publisher import EventSink, Publisher
 
 Part = TypeVar("Part")
@@ -102,8 +104,21 @@ class Server:
         self.is_eager = False
         """Whether the event loop processes each record at once instead of waiting for more."""
         self.sign_of_life = SignOfLife(instance, "server", bus.writer().send, today(clock), complaints=self._complaints)
-        self.gauges: list[Gauge] = []
-        """Prometheus gauges beside the accounts."""
+        self.metrics = [
+            MetricFamily(
+                f"{SHORT}_device_state",
+                "1 for the State that a device shows.",
+                ("device_class", "device", "state"),
+                partial(self._shown, "State"),
+            ),
+            MetricFamily(
+                f"{SHORT}_device_health",
+                "1 for the healthState that a device shows.",
+                ("device_class", "device", "health"),
+                partial(self._shown, "healthState"),
+            ),
+        ]
+        """Metrics for Prometheus beside the accounts."""
         self.complaints: list[Callable[[], Iterable[DeviceComplaint]]] = []
         """Complaints of flows about devices, for the heartbeats."""
         self._parts: dict[type[Any], Any] = dict(given or {})
@@ -145,6 +160,11 @@ class Server:
         """Return the Tango State that a device of this server shows; from any thread."""
         shown = {} if self._publisher is None else self._publisher.last.get(device, {})
         return str(shown["State"].value) if "State" in shown else "UNKNOWN"
+
+    def _shown(self, attribute: str) -> Figures:
+        """Return what each device shows for an attribute with labels as values, as figures for Prometheus."""
+        shown = {} if self._publisher is None else self._publisher.shown_of(attribute)
+        return {(self.classes[device], device, str(one.value)): 1.0 for device, one in shown.items()}
 
     def share(self, kind: type[Part], make: Callable[[], Part] | None = None) -> Part:
         """Return the shared object of a type, made at the first request; devices also find it by its type."""

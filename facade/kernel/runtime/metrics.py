@@ -5,7 +5,7 @@ prometheus_client is imported late: most processes serve no metrics, and each st
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from facade.kernel.errors import ConfigError
 from facade.kernel.names import SHORT, VARIABLES
@@ -23,17 +23,23 @@ ADDRESS_VARIABLE = f"{VARIABLES}METRICS_ADDRESS"
 _OUTCOMES = ("used", "late", "suppressed", "dead_lettered")
 
 
-class Gauge(NamedTuple):
-    """A figure beside the accounts."""
+Figures = Mapping[Any, float]
+"""Figures of one metric, by tuples of the values of its labels."""
+
+
+class MetricFamily(NamedTuple):
+    """A metric beside the accounts."""
 
     name: str
+    """Prometheus appends ``_total`` to the name of a counter."""
     about: str
-    labels: Mapping[str, str]
-    value: Callable[[], float]
-    """Asked from any thread."""
+    labels: tuple[str, ...]
+    figures: Callable[[], Figures]
+    """Called from any thread, so it returns a mapping that nobody changes any more."""
+    is_counter: bool = False
 
 
-def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge] = ()) -> None:
+def serve_metrics(accounts: Mapping[str, RunningAccount], families: Sequence[MetricFamily] = ()) -> None:
     """Serve the accounts, and other figures, over HTTP if `VARIABLE` is set.
 
     Raises
@@ -50,7 +56,7 @@ def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge
 
     class Accounts(Collector):
         def collect(self) -> "Iterator[Metric]":
-            return _samples(accounts, gauges)
+            return _samples(accounts, families)
 
     registry = CollectorRegistry()
     registry.register(Accounts())
@@ -60,7 +66,7 @@ def serve_metrics(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge
         raise ConfigError(f"{VARIABLE}={text} on {address}: expected a free port number, got: {error}") from error
 
 
-def _samples(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge]) -> "Iterator[Metric]":
+def _samples(accounts: Mapping[str, RunningAccount], families: Sequence[MetricFamily]) -> "Iterator[Metric]":
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     consumed = CounterMetricFamily(f"{SHORT}_stream_consumed_records", "Records taken for good.", labels=["stream"])
@@ -83,7 +89,9 @@ def _samples(accounts: Mapping[str, RunningAccount], gauges: Sequence[Gauge]) ->
         for reason, count in dict(account.reasons).items():
             reasons.add_metric([stream, reason], count)
     yield from (consumed, outcomes, in_flight, uncommitted, reasons)
-    for gauge in gauges:
-        family = GaugeMetricFamily(gauge.name, gauge.about, labels=[*gauge.labels])
-        family.add_metric([*gauge.labels.values()], gauge.value())
+    for one in families:
+        kind = CounterMetricFamily if one.is_counter else GaugeMetricFamily
+        family = kind(one.name, one.about, labels=one.labels)
+        for labels, figure in one.figures().items():
+            family.add_metric(labels, figure)
         yield family

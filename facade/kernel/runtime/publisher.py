@@ -194,6 +194,15 @@ class Publisher:
                     found.setdefault(device, {})[column.attribute] = reading
         return found
 
+    def shown_of(self, attribute: str) -> dict[str, Reading]:
+        """Return the shown readings of one attribute, by device; any thread may call it."""
+        found = {device: shown[attribute] for device, shown in dict(self.last).items() if attribute in shown}
+        for column in [*self._columns]:
+            if column.attribute == attribute:
+                readings = zip(column.devices, column.arrays().readings(), strict=True)
+                found |= {device: reading for device, reading in readings if reading is not None}
+        return found
+
     def append(self, device: str, attribute: str, reading: Reading) -> None:
         """Queue a reading that is an event by itself: it is never merged, and keeps the order of these calls."""
         self._queue.append(((device, attribute), reading))

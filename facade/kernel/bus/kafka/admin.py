@@ -112,7 +112,9 @@ class KafkaTopicWatch:
             if future.exception() is None:  # the readers report a broker that is away
                 description = future.result()
                 replicas = tuple(map(_replicas, description.partitions))
-                found[topic] = TopicShape(topic_id(description), len(replicas), replicas)
+                nodes = [node for one in description.partitions for node in one.isr]
+                brokers = frozenset(f"{node.host}:{node.port}" for node in nodes if node.host)
+                found[topic] = TopicShape(topic_id(description), len(replicas), replicas, brokers)
         if not found:
             self._connection.remind_admin()
         return found
