@@ -245,6 +245,10 @@ class _Parser:
         return Rules(receivers=receivers, rules=rules, mail=mail, zone=zone)
 
     def _made(self, kind: type[_Struct], values: Any, where: str) -> _Struct:
+        for key in ("password", "token"):
+            if isinstance(values, dict) and isinstance(values.get(key), str):
+                what = "expected {file = ...} or {variable = ...}, as no secret may be in this file, got a text"
+                raise self._wrong(where, f"{key}: {what}")
         try:
             return msgspec.convert(values, kind)
         except msgspec.ValidationError as error:
