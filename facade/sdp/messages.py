@@ -52,7 +52,7 @@ class AlertAction(Message, frozen=True, kw_only=True, tag_field="schema", tag="a
     origin: Annotated[str, Meta(max_length=200)]
     client: Annotated[str, Meta(max_length=200)] = ""
 
-AlertNotificationPhase = Literal["FOLLOWING", "WAITING", "TELLING", "TOLD", "ENDING"]
+AlertNotificationPhase = Literal["FOLLOWING", "WAITING", "SENDING", "SENT", "ENDING"]
 
 AlertNotificationSeverity = Literal["INFO", "WARNING", "ALARM", "CRITICAL"]
 

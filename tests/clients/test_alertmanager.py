@@ -72,7 +72,7 @@ def test_alertmanager_takes_an_alarm_once_and_its_end(alertmanager: str, hook: H
     rules = Rules(receivers={"am": Receiver(webhook=alertmanager, form="alertmanager")}, rules=[])
     post, now = poster(rules, "mid.", load().conditions), SystemClock().now_us()
     note = AlertNotification(
-        phase="TELLING",
+        phase="SENDING",
         receiver="am",
         condition="receiveOverrun",
         source="receive/0007",

@@ -106,12 +106,12 @@ def test_an_alarm_that_nobody_acknowledges_is_told_after_its_time_and_so_is_its_
     site.wait(58)
     assert not site.sent
     site.wait(8)
-    assert site.phases() == [(SHIFT, "TELLING", 1)]
+    assert site.phases() == [(SHIFT, "SENDING", 1)]
     site.wait(600)
     assert len(site.sent) == 1
     site.alarm("ACKED", acknowledged_at=BASE_US, action="ACK", operator="ann", comment="seen")
     site.wait(5)
-    assert site.phases() == [(SHIFT, "TELLING", 1), (SHIFT, "ENDING", 1)]
+    assert site.phases() == [(SHIFT, "SENDING", 1), (SHIFT, "ENDING", 1)]
     ended = [one.value or b"" for one in site.broker.read(NOTIFICATIONS) if b"ENDING" in (one.value or b"")]
     assert b"ACK by ann: seen" in ended[0]
     assert site.kept() == {b"process"}
@@ -155,9 +155,9 @@ def test_an_alarm_that_comes_back_after_it_was_acknowledged_is_told_anew(site: S
     site.alarm("ACKED", acknowledged_at=BASE_US)
     site.alarm(acknowledged_at=BASE_US, raised=2, occurrence=9)
     site.wait(50)
-    assert site.phases() == [(SHIFT, "TELLING", 1), (SHIFT, "ENDING", 1)]
+    assert site.phases() == [(SHIFT, "SENDING", 1), (SHIFT, "ENDING", 1)]
     site.wait(30)
-    assert site.phases()[2:] == [(SHIFT, "TELLING", 1)]
+    assert site.phases()[2:] == [(SHIFT, "SENDING", 1)]
     assert len({id for _, id, *_ in site.sent}) == 3
 
 
@@ -180,7 +180,7 @@ def test_after_a_restart_an_alarm_is_recognised(site: Site, after: float, change
     site.broker.remove(STATES, 0, 1)  # as compaction does
     site.start()
     site.wait(80)
-    assert site.phases()[1:] == [(SHIFT, "ENDING", 1), (SHIFT, "TELLING", 1)] * again
+    assert site.phases()[1:] == [(SHIFT, "ENDING", 1), (SHIFT, "SENDING", 1)] * again
 
 
 def test_it_is_told_again_until_somebody_acknowledges_it_and_each_message_has_its_id() -> None:
@@ -244,7 +244,7 @@ def test_a_receiver_that_hangs_or_refuses_holds_up_nobody_and_is_an_alarm_on_the
     for number in range(20):
         site.alarm(key=("receiveOverrun", f"receive/{number}"))
     site.wait(100)
-    assert site.phases() == [(SHIFT, "TELLING", 1)] * 20
+    assert site.phases() == [(SHIFT, "SENDING", 1)] * 20
     assert site.cut[PAGER]
     site.wait(40)
     assert site.told[-1][0] == FAILED
@@ -256,7 +256,7 @@ def test_a_receiver_that_hangs_or_refuses_holds_up_nobody_and_is_an_alarm_on_the
     assert site.told[-1] == (FAILED, "pager: 550 no such user; messages that wait: 20")
     site.answers = {}
     site.wait(400)
-    assert Counter(one[:2] for one in site.phases()) == {(SHIFT, "TELLING"): 20, (PAGER, "TELLING"): 20}
+    assert Counter(one[:2] for one in site.phases()) == {(SHIFT, "SENDING"): 20, (PAGER, "SENDING"): 20}
     assert site.told[-1] == (FAILED, "")
 
 
@@ -299,21 +299,21 @@ def test_a_broker_that_is_away_delays_and_repeats_nothing(site: Site) -> None:
     site.bus.refused = [NOTIFICATIONS]
     site.alarm("ACKED", acknowledged_at=BASE_US)
     site.wait(30)
-    assert site.phases() == [(SHIFT, "TELLING", 1)]
+    assert site.phases() == [(SHIFT, "SENDING", 1)]
     site.bus.refused = []
     site.wait(30)
-    assert site.phases() == [(SHIFT, "TELLING", 1), (SHIFT, "ENDING", 1)]
+    assert site.phases() == [(SHIFT, "SENDING", 1), (SHIFT, "ENDING", 1)]
 
 
 def test_strange_records_end_no_process(site: Site) -> None:
     for topic in (STATES, NOTIFICATIONS):
         for key, value in ((None, None), (b"\xff/@", None), (b"k", b"junk"), (b"shift/a@b", None)):
             site.broker.append(Record(topic=topic, key=key, value=value))
-    note = AlertNotification(phase="TELLING", receiver="gone", condition="a", source="b", time=1, origin="x")
+    note = AlertNotification(phase="SENDING", receiver="gone", condition="a", source="b", time=1, origin="x")
     site.broker.append(Record(topic=NOTIFICATIONS, key=b"gone/a@b", value=msgspec.json.encode(note)))
     site.alarm()
     site.wait(70)
-    assert site.phases() == [(SHIFT, "TELLING", 1)]
+    assert site.phases() == [(SHIFT, "SENDING", 1)]
     assert site.kept() - {b"k"} == {b"process", b"shift/receiveOverrun@receive/1"}, "who is in no rule is told nothing"
 
 

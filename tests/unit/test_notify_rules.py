@@ -24,7 +24,7 @@ HEAD = '[receivers.pager]\nwebhook = "http://pager.example.org/"\n'
 RULE = '[[rules]]\nto = ["pager"]\nafter = "10m"\n'
 MAIL = '[mail]\nserver = "smtp.example.org:587"\nsender = "sdp@example.org"\n'
 NOTE = AlertNotification(
-    phase="TELLING",
+    phase="SENDING",
     receiver="pager",
     condition="receiveOverrun",
     source="receive/0007",

@@ -6,7 +6,7 @@ The alarms are on the compacted topic ``alert-state``, and how far each receiver
 ``alert-notifications``. A start reads both from their beginning, and only what is read there counts: what this process
 writes changes its own state when it comes back. The second topic has one partition, so its order is that of all events.
 
-A message is announced (TELLING), then sent, then noted as told (TOLD); its end likewise (ENDING, and no record). After
+A message is announced (SENDING), then sent, then noted as told (SENT); its end likewise (ENDING, and no record). After
 a kill in between nobody knows whether it left, so it is sent again, with the same id and content, and its receiver can
 drop the second one. An alarm is told exactly once to receivers that do so, and at least once to all others; no kill
 between other steps repeats anything.
@@ -35,9 +35,9 @@ from facade.flows.alerts.messages import (
     ENDING,
     FOLLOWING,
     NOTIFICATIONS,
+    SENDING,
+    SENT,
     STATES,
-    TELLING,
-    TOLD,
     WAITING,
     Alarm,
     AlarmKey,
@@ -52,6 +52,7 @@ from facade.kernel.bus.port import Fenced, Reader, Record
 from facade.kernel.clock import DAY, MINUTE, NEVER, Clock, Time, utc_seconds
 from facade.kernel.errors import BusError
 from facade.kernel.outcome import Unused
+from facade.kernel.printable import printable
 from facade.kernel.runtime.accounts import RunningAccount
 from facade.kernel.runtime.flow import Alerts
 from facade.kernel.runtime.readers import Bus
@@ -64,7 +65,8 @@ _log = logging.getLogger(__name__)
 FAILED = "notificationFailed"
 _PROCESS = "process"
 """Key of the record of the process."""
-_READ, _WAIT = 10_000, 0.2
+_READ, _WAIT, _BUSY = 10_000, 0.2, 0.02
+"""Most records read at once, and the longest wait for them: while a message is on its way, it is shorter [s]."""
 _RETRY = 5.0
 """Pause after a failure of the bus [s]."""
 _AGAIN = 5.0
@@ -107,7 +109,7 @@ def following(
 ) -> AlertNotification | None:
     """Return what comes after a notification; the same one: nothing yet, None: nothing any more.
 
-    Whether its message was sent is not asked here: TELLING and ENDING last until then, or until the alarm is over.
+    Whether its message was sent is not asked here: SENDING and ENDING last until then, or until the alarm is over.
     """
     alarm = None if found is None or found.since == NEVER else found.alarm
     rule = None if alarm is None else rules.rule(receiver, alarm)
@@ -133,13 +135,13 @@ def following(
         ends = one.phase != WAITING and _ends(one, receiver, found, rules)
         return _changed(one, ENDING, _why_over(found), now) if ends else None
     due = rules.rule(receiver, alarm, now)
-    if due is None or one.phase == TELLING:
+    if due is None or one.phase == SENDING:
         return one
     if one.phase == WAITING and now - one.since >= due.wait:
         first = msgspec.structs.replace(one, severity=alarm.severity)
-        return _changed(first, TELLING, alarm.text, now, number=1)
-    if one.phase == TOLD and due.repeat is not None and now - one.time >= due.repeat:
-        return _changed(one, TELLING, alarm.text, now, number=one.number + 1)
+        return _changed(first, SENDING, alarm.text, now, number=1)
+    if one.phase == SENT and due.repeat is not None and now - one.time >= due.repeat:
+        return _changed(one, SENDING, alarm.text, now, number=one.number + 1)
     return one
 
 
@@ -273,10 +275,10 @@ class Notifier:
                 note = self.notes.get((receiver, key)) or following(None, receiver, found, self._rules, now)
                 after = following(note, receiver, found, self._rules, now)
                 due = self._rules.rule(receiver, found.alarm, now)
-                if after is not None and after.phase in (TELLING, ENDING):
-                    yield receiver, found, f"now, message {after.number}" if after.phase == TELLING else "now, its end"
-                elif after is not None and after.phase == TOLD:
-                    yield receiver, found, f"told {after.number} times, at last {utc_seconds(after.time)}"
+                if after is not None and after.phase in (SENDING, ENDING):
+                    yield receiver, found, f"now, message {after.number}" if after.phase == SENDING else "now, its end"
+                elif after is not None and after.phase == SENT:
+                    yield receiver, found, f"sent {after.number} times, at last {utc_seconds(after.time)}"
                 elif due is None:
                     yield receiver, found, "in the hours of its rule"
                 else:
@@ -291,7 +293,8 @@ class Notifier:
         if self._reader is None:
             self.alarms, self.notes, self._began, self._linked = {}, {}, NEVER, False
             self._reader = self._bus.open_reader({STATES: None, NOTIFICATIONS: None}, {}, resets=False)
-        for record in self._reader.take(_READ, _WAIT):
+        is_busy = any(line.sent is not None for line in self._lines.values())
+        for record in self._reader.take(_READ, _BUSY if is_busy else _WAIT):
             if record.topic == STATES:
                 self._take_alarm(record)
             else:
@@ -367,7 +370,7 @@ class Notifier:
             if note is not None and self._is_sent(note):
                 continue
             after = following(note, receiver, self.alarms.get(alarm), self._rules, now)
-            if after is not None and after.phase in (TELLING, ENDING) and after.origin != self._origin:
+            if after is not None and after.phase in (SENDING, ENDING) and after.origin != self._origin:
                 after = msgspec.structs.replace(after, origin=self._origin)  # of an earlier process: now ours to send
             if after != note:
                 self._write(_name((receiver, alarm)), after)
@@ -394,7 +397,7 @@ class Notifier:
             ready = {
                 key: note
                 for key, note in self.notes.items()
-                if key[0] == name and note.phase in (TELLING, ENDING) and note.origin == self._origin
+                if key[0] == name and note.phase in (SENDING, ENDING) and note.origin == self._origin
                 if _name(key) not in self._written
             }
             if ready:
@@ -422,15 +425,15 @@ class Notifier:
             elif self.notes.get(key) == note:
                 line.error, line.pause = "", 0.0
                 self._tried.pop(key, None)
-                told = None if note.phase == ENDING else _changed(note, TOLD, note.text, self._clock.now_us())
+                told = None if note.phase == ENDING else _changed(note, SENT, note.text, self._clock.now_us())
                 self._write(_name(key), told)
             else:
-                _log.info("told receiver=%s condition=%s source=%s number=%d", name, *key[1], note.number)
+                _log.info("sent receiver=%s alarm=%s number=%d", name, printable("@".join(key[1])), note.number)
                 line.sent = line.attempt = None
 
     def _report(self) -> None:
         """Raise or clear the alarm about messages that cannot be sent."""
-        waiting = [note for note in self.notes.values() if note.phase in (TELLING, ENDING)]
+        waiting = [note for note in self.notes.values() if note.phase in (SENDING, ENDING)]
         counts = {name: sum(note.receiver == name for note in waiting) for name in self._lines}
         failing = [
             f"{name}: {line.error}; messages that wait: {counts[name]}"
