@@ -327,7 +327,9 @@ class Notifier:
         elif isinstance(note, Unused):
             _log.warning("notification not readable offset=%d reason=%s", record.offset, note)
         elif note.phase != FOLLOWING:
-            self.notes[note.receiver, (note.condition, note.source)] = note
+            key = note.receiver, (note.condition, note.source)
+            if _name(key) == name:
+                self.notes[key] = note
         elif note.origin == self._origin:
             self._began = self._began or record.timestamp_us
         elif self._began:
