@@ -68,6 +68,28 @@ class AlertAction(Message, frozen=True, kw_only=True, tag_field="schema", tag="a
     origin: Annotated[str, Meta(max_length=200)]
     client: Annotated[str, Meta(max_length=200)] = ""
 
+AlertNotificationPhase = Literal["FOLLOWING", "WAITING", "SENDING", "SENT", "ENDING"]
+
+AlertNotificationSeverity = Literal["INFO", "WARNING", "ALARM", "CRITICAL"]
+
+
+class AlertNotification(Message, frozen=True, kw_only=True, tag_field="schema", tag="alert-notification/1"):
+    """Notification of a receiver about an alarm; the wire form is ``alert-notification.schema.json``."""
+
+    phase: AlertNotificationPhase
+    receiver: Annotated[str, Meta(max_length=100)] = ""
+    condition: Annotated[str, Meta(max_length=100)] = ""
+    source: Annotated[str, Meta(max_length=200)] = ""
+    number: Natural = 0
+    since: Instant = Time(0)
+    severity: AlertNotificationSeverity = "INFO"
+    text: Annotated[str, Meta(max_length=2000)] = ""
+    raised: Natural = 0
+    occurrence: Natural = 0
+    acknowledged_at: Instant = Time(0)
+    time: Instant
+    origin: Annotated[str, Meta(max_length=200)]
+
 
 class ActionTaken(Mutable):
     """Part of ``alert-state.schema.json``."""

@@ -7,7 +7,7 @@ import ssl
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from facade.flows.commands.messages import (
     CommandMessage,
     HeartbeatMessage,
     ack_record,
+    decode_ack,
     decode_command,
     order_id,
     order_record,
@@ -38,7 +39,7 @@ from facade.kernel.bus.kafka.admin import ask_coordinator
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Record
-from facade.kernel.bus.signatures import SIGNATURE
+from facade.kernel.bus.signatures import PARENT_HEADER, SIGNATURE, Signatures
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import ControllerKey, Settings
 from facade.kernel.errors import BusError
@@ -482,12 +483,12 @@ def test_nobody_acts_in_the_name_of_others(secured: Secured, tmp_path: Path) -> 
         assert shown() == before
 
 
-def about_others(parent: str) -> list[Record]:
+def about_others(parent: str, number: int = 1) -> list[Record]:
     """Return what a controller is not to say: an outcome, a state and an order of others."""
     now_us = round(SystemClock().now() * 1e6)
     times = {"issued": now_us, "not_after": now_us + 30_000_000, "deadline": now_us + 60_000_000}
     order = CommandMessage(
-        id=order_id(parent, SUBARRAY, "On", 1), device=SUBARRAY, command="On", argument=None, transaction_id="t",
+        id=order_id(parent, SUBARRAY, "On", number), device=SUBARRAY, command="On", argument=None, transaction_id="t",
         ceiling=now_us + 60_000_000, repeatable=True, origin=CONTROLLER, parent=parent, **times,
     )  # fmt: skip
     ack = AckMessage(id=parent, device=MASTER, command="On", status="COMPLETED", time=now_us, origin=CONTROLLER)
@@ -548,6 +549,21 @@ def test_a_controller_says_nothing_about_devices_whose_key_it_does_not_have(secu
         writers["own key"].send_durably(fault, HANG)
         until(lambda: shown()[1] != before[1], "with the key, the state is believed")
         writers["own key"].send_durably(order, HANG)
-        until(lambda: len(bus.read_all("commands")) == 2, "with the key, the order is admitted")
+
+        def rejected() -> str:
+            return next((one.text for one in acks() if one.status == "REJECTED"), "")
+
+        def acks() -> list[AckMessage]:
+            found = [decode_ack(one.value) for one in bus.read_all("command-acks")]
+            return [one for one in found if isinstance(one, AckMessage)]
+
+        until(rejected, "the key of the ordered device does not prove its superior")
+        assert f"{PARENT_HEADER}: expected the signature of a controller of {MASTER}, got none" in rejected()
+        assert len(bus.read_all("commands")) == 1
+        order, *_ = about_others(parent, 2)
+        signatures = Signatures(own.controller_keys, [order.topic])
+        proven = replace(order, headers=signatures.sign_order(order, MASTER, SystemClock().now_us()))
+        writers["own key"].send_durably(proven, HANG)
+        until(lambda: len(bus.read_all("commands")) == 2, "with the key of its parent's device, the order is admitted")
         writers["own key"].send_durably(outcome, HANG)
         until(lambda: shown()[0] == "COMPLETED", "with the key, the outcome is believed")

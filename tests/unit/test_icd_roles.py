@@ -7,7 +7,7 @@ import pytest
 from facade.admin.rights import planned
 from facade.archive.recording import HISTORY
 from facade.archive.reports import REPORTS
-from facade.flows.alerts.messages import ACTIONS, ALERTS, PACKETS
+from facade.flows.alerts.messages import ACTIONS, ALERTS, NOTIFICATIONS, PACKETS
 from facade.flows.alerts.messages import STATES as ALARMS
 from facade.flows.blocks.source import BLOCKS
 from facade.flows.commands.messages import ACKS, COMMANDS, HEARTBEATS, HELD_COMMANDS, ORDERS, REFUSALS
@@ -115,6 +115,7 @@ PROCESSES = {
         {*(plan.window.summary for plan in PLANS.values()), ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS},
     ),
     "alerts-intake": ({PACKETS, POSITIONS, ACCOUNTS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
+    "alerts-notify": ({ALARMS, NOTIFICATIONS}, {NOTIFICATIONS, ALERTS, HEARTBEATS}),
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": (
         {COMMANDS, ACKS, STATE, HEARTBEATS, BLOCKS, RESERVATIONS},
@@ -137,7 +138,8 @@ PROCESSES = {
     "operator-tool": (
         # What people did, for the page.
         {CALIBRATION, TABLES, PACKETS, RULES, RESERVATIONS, DEAD_LETTERS, REPLAY}
-        | {COMMANDS, HELD_COMMANDS, REFUSALS, SETTINGS, ACTIONS, PAGE_ACTS},
+        | {COMMANDS, HELD_COMMANDS, REFUSALS, SETTINGS, ACTIONS, PAGE_ACTS}
+        | {ALARMS, NOTIFICATIONS},
         {CALIBRATION, RULES, DEAD_LETTERS, ACCOUNTS, REPLAY, PAGE_ACTS},
     ),
 }

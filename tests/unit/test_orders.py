@@ -1,11 +1,14 @@
 """Orders of a controller to other controllers; what these would say is written by the test."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
 from facade.flows.commands.messages import COMMANDS, ORDERS, CommandMessage, command_record, decode_command
+from facade.kernel.bus.signatures import PARENT_HEADER, UNSIGNED, Signatures
+from facade.kernel.config import ControllerKey
 from facade.sdk.controller import Call
 from facade.sdk.controller.simulator.controller import MASTER, SimulatedController
 from facade.sdk.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
@@ -30,9 +33,9 @@ def children(site: Site) -> list[CommandMessage]:
     return [decode_command(record.value) for record in site.broker.read(ORDERS)]
 
 
-def life(site: Site, answer: str = "", handle: Any = None) -> Life:
+def life(site: Site, answer: str = "", handle: Any = None, signatures: Signatures = UNSIGNED) -> Life:
     """A controller whose handler gives an order; the order is answered while the handler waits."""
-    one = Life(site, ordered=ORDERED)
+    one = Life(site, ordered=ORDERED, signatures=signatures)
     one.handle = handle or (lambda call: call.follow([call.order(*PREPARE)])[0].status)
 
     def meanwhile(call: Call | None) -> None:
@@ -58,6 +61,16 @@ def test_an_order_is_a_command_within_the_times_of_its_parent(site: Site) -> Non
     record = site.broker.read(ORDERS)[-1]
     assert record.key == PROCESSING.encode()
     assert record.headers == (("traceparent", b"00-01"),)
+
+
+def test_an_order_proves_that_the_controller_of_its_parent_gives_it(site: Site) -> None:
+    own = Signatures([ControllerKey(devices=FIRST, key="a key of the superior, which is longer")], [ORDERS])
+    site.send("Configure", repeatable=False)
+    life(site, signatures=own).work()
+    order = site.broker.read(ORDERS)[-1]
+    assert own.order_refusal(order, FIRST) is None
+    assert dict(order.headers).keys() == {"traceparent", PARENT_HEADER}
+    assert own.order_refusal(replace(order, headers=()), FIRST) is not None
 
 
 def test_an_order_that_nobody_answers(site: Site) -> None:

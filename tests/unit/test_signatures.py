@@ -10,12 +10,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.flows.commands.messages import AckMessage, ack_record, order_id, order_record
+from facade.flows.commands.messages import (
+    AckMessage,
+    CommandMessage,
+    ack_record,
+    command_record,
+    order_id,
+    order_record,
+)
 from facade.kernel.bus.dead_letters import dead_letter
 from facade.kernel.bus.kafka.connection import Clients, Connection
 from facade.kernel.bus.kafka.producer import KafkaSender, KafkaStreamWriter, KafkaWriter
 from facade.kernel.bus.port import BusHealth, Record
-from facade.kernel.bus.signatures import HEADER, SIGNATURE, Signatures, signed_topics
+from facade.kernel.bus.signatures import HEADER, PARENT_HEADER, SIGNATURE, Signatures, signed_topics
 from facade.kernel.clock import NEVER, ManualClock, as_time
 from facade.kernel.config import ControllerKey, Settings, make_settings
 from facade.kernel.errors import ConfigError
@@ -235,10 +242,44 @@ def test_the_replay_of_a_night_needs_no_keys(bench: Bench) -> None:
 def test_an_order_counts_if_it_is_signed_for_its_device(by: Signatures) -> None:
     site = test_admission.Site(controller_keys=KEYS)
     parent = site.parent()
-    order = site.command(device=SUBARRAY, id=order_id(parent.id, SUBARRAY, "On", 1), parent=parent.id)
-    site.broker.append(signed(order_record(msgspec.structs.replace(order, origin="sdp")), by))
+    site.broker.append(signed(order_of(site, parent), by))
     site.wait(5)
     assert len(site.admitted()) == (by is CONTROLLER)
+
+
+SUPERIOR = Signatures([ControllerKey(devices=test_admission.SDP, key="a key of the controller of SDP, long")], TOPICS)
+
+
+def order_of(site: test_admission.Site, parent: CommandMessage) -> Record:
+    order = site.command(device=SUBARRAY, id=order_id(parent.id, SUBARRAY, "On", 1), parent=parent.id)
+    return order_record(msgspec.structs.replace(order, origin="sdp"))
+
+
+@pytest.mark.parametrize(
+    ("by", "got"),
+    [(SUPERIOR, ""), (None, "none"), (CONTROLLER, "another one"), (signatures(_01=OURS), "another one")],
+)
+def test_a_controller_cannot_order_its_devices_in_the_name_of_their_superior(by: Signatures | None, got: str) -> None:
+    superior = ControllerKey(devices=test_admission.SDP, key="a key of the controller of SDP, long")
+    site = test_admission.Site(controller_keys=(*KEYS, superior))
+    parent = site.command()
+    site.broker.append(command_record(parent))
+    begun = AckMessage(
+        id=parent.id, device=parent.device, command="On", status="ACCEPTED", time=site.now_us, origin="sdp"
+    )
+    site.broker.append(signed(ack_record(begun), SUPERIOR))
+    record = order_of(site, parent)
+    if by is not None:  # the key of the ordered device does not prove its superior, whichever device it is said to be
+        device = test_admission.SDP if by is SUPERIOR else SUBARRAY
+        record = replace(record, headers=by.sign_order(record, device, BASE_US))
+    site.broker.append(signed(record))
+    site.wait(5)
+    assert len(site.admitted()) == (not got)
+    if got:
+        (ack,) = (ack for ack in site.acks() if ack.device == SUBARRAY)
+        said = f"headers.{PARENT_HEADER}: expected the signature of a controller of {test_admission.SDP}, got {got}"
+        assert (ack.status, ack.text) == ("REJECTED", f"order not admitted: {said}")
+        assert len(site.broker.read("command-refusals")) == 1, "the audit lists it"
 
 
 class SignedSite(Site):

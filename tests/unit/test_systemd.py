@@ -17,6 +17,7 @@ FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 BIN = "/opt/sdp-facade/bin"
 PAGE = f"{BIN}/sdp-facade web --port %i"
+NOTIFY = f"{BIN}/sdp-facade alerts notify /etc/sdp-facade/notify.toml"
 
 
 def read(file: Path) -> configparser.ConfigParser:
@@ -30,7 +31,12 @@ def read(file: Path) -> configparser.ConfigParser:
 def test_there_is_a_unit_for_device_servers_and_for_each_worker() -> None:
     started = {read(unit)["Service"]["ExecStart"] for unit in UNITS}
     workers = (" ".join(worker.start) for one in manifests() for worker in one.workers)
-    assert started == {f"{BIN}/SdpFacade %i", *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers), PAGE}
+    assert started == {
+        f"{BIN}/SdpFacade %i",
+        *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers),
+        PAGE,
+        NOTIFY,
+    }
 
 
 def variables(name: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`sdp-facade alerts`: the intake of packets, and their attachments."""
+"""`sdp-facade alerts`: the intake of packets, their attachments, and the process that tells people elsewhere."""
 
 import hashlib
 import sys
@@ -8,16 +8,24 @@ from typing import Annotated
 import typer
 
 from facade.flows.alerts.messages import PACKETS
+from facade.flows.alerts.notifier import Notifier
+from facade.flows.alerts.notify_rules import read_rules
 from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch, intake_worker
+from facade.flows.alerts.receivers import poster
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
-from facade.kernel.clock import SystemClock
+from facade.kernel.clock import SystemClock, utc_seconds
 from facade.kernel.config import load_settings
-from facade.kernel.console import ERR
+from facade.kernel.console import ERR, table, wide
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
+from facade.kernel.printable import printable
+from facade.kernel.runtime.health_issues import ORIGIN
 from facade.kernel.runtime.worker import TransactionalWorker
 from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+
+_CATCH_UP = 60.0
+"""Longest time to read all alarms [s]."""
 
 
 def intake(slot: Slot = "0") -> None:
@@ -32,6 +40,40 @@ def intake(slot: Slot = "0") -> None:
 
 def _intake(site: Site) -> TransactionalWorker:
     return intake_worker(site.log(PACKETS), site.icd, slot=site.slot, clock=site.clock)
+
+
+def notify(
+    rules: Annotated[Path, typer.Argument(help="File with the rules.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be told now.")] = False,
+) -> None:
+    """Tell people elsewhere, by mail or web hook, of alarms that nobody acknowledges in time: one process of a site.
+
+    Example: sdp-facade alerts notify /etc/sdp-facade/notify.toml --dry-run
+    """
+    found, settings, icd = read_rules(rules), load_settings(), load()
+    if settings.replay:
+        raise ConfigError("alerts notify: expected the bus of a running site, got a replay, whose alarms are long over")
+    post = poster(found, settings.prefix, icd.conditions)
+    if dry_run:
+        _show(Notifier(KafkaBus(Connection(settings), client="alerts-notify"), found, post, None, clock=SystemClock()))
+        return
+
+    def make(site: Site) -> Notifier:
+        bus = KafkaBus(site.connection, client=site.name)
+        return Notifier(bus, found, post, site.alerts(f"{ORIGIN}/notify", bus.writer()), clock=site.clock)
+
+    run_worker("alerts-notify", "0", make)
+
+
+def _show(notifier: Notifier) -> None:
+    notifier.catch_up(_CATCH_UP)
+    titles = ("receiver", "condition", "source", "severity", "waits since", "is told")
+    rows = [
+        (receiver, one.alarm.condition, printable(one.alarm.source), one.alarm.severity, utc_seconds(one.since), when)
+        for receiver, one, when in notifier.preview()
+    ]
+    notifier.finish()
+    wide().print(table(titles, rows, whole=titles))
 
 
 def attachment(

@@ -10,6 +10,7 @@ MANIFEST = Manifest(
         "alerts": Isolation.READ_UNCOMMITTED,
         "alert-actions": Isolation.READ_COMMITTED,
         "alert-packets": Isolation.READ_COMMITTED,
+        "alert-notifications": Isolation.READ_COMMITTED,
         "alert-state": Isolation.READ_COMMITTED,
     },
     set_aside_by={"alert-state": "control"},
@@ -27,6 +28,9 @@ MANIFEST = Manifest(
         Subcommand(("alerts", "attachment"), "facade.flows.alerts.cli:attachment", "Fetch one attachment of an alert."),
         Subcommand(
             ("alerts", "intake"), "facade.flows.alerts.cli:intake", "Read alert packets, and write their alerts."
+        ),
+        Subcommand(
+            ("alerts", "notify"), "facade.flows.alerts.cli:notify", "Tell people elsewhere of unacknowledged alarms."
         ),
         Subcommand(("simulate", "alerts"), "facade.flows.alerts.simulator.cli:alerts", "Simulate sources of alerts."),
     ),

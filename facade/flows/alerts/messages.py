@@ -4,6 +4,7 @@ Times are Unix times in microseconds, as in every message of the bus.
 """
 
 from dataclasses import replace
+from typing import get_args
 
 import msgspec
 
@@ -12,10 +13,14 @@ from facade.kernel.codec.decode import BatchDecoder
 from facade.sdp import alarm_states as states
 from facade.sdp import messages
 from facade.sdp.messages import ActionTaken as ActionTaken
+from facade.sdp.messages import AlertNotification as AlertNotification
 from facade.sdp.messages import Attachment as Attachment
 
 ALERTS, ACTIONS, PACKETS, STATES = "alerts", "alert-actions", "alert-packets", "alert-state"
 """Topics, by their names in the ICD."""
+NOTIFICATIONS = "alert-notifications"
+FOLLOWING, WAITING, SENDING, SENT, ENDING = get_args(messages.AlertNotificationPhase)
+"""Phases of telling a receiver of an alarm."""
 
 PACKET = "packet"
 """Header of an alert that came as a packet: log, partition and offset of the packet, with / between. The log is the id
@@ -68,6 +73,7 @@ decode_alert = BatchDecoder(Alert).decode_one
 decode_action = BatchDecoder(Action).decode_one
 decode_alert_or_action = BatchDecoder[Alert | Action](Alert, Action).decode_one
 decode_alarm = BatchDecoder(Alarm).decode_one
+decode_notification = BatchDecoder(AlertNotification).decode_one
 encode = msgspec.json.Encoder().encode
 
 

@@ -5,7 +5,7 @@ passed the rules here. Controllers write orders to ``orders``. An order is admit
 
 * its parent is on ``commands``, has been begun, and has no outcome,
 * the interface lets the parent order this command,
-* a controller of the parent's device gives it, by the heartbeats,
+* a controller of the parent's device gives it, by the heartbeats and, if that device has a key, by its signature,
 * a second person has approved the parent, if the deployment wants one for the ordered command.
 
 Records of several topics have no order, so an order may wait for its parent for a moment. Then it is REJECTED, and is
@@ -35,6 +35,7 @@ from facade.flows.commands.outcomes import FINAL
 from facade.flows.commands.refused import NOT_ALLOWED, Refusals
 from facade.kernel import tracing
 from facade.kernel.bus.port import Headers, Record
+from facade.kernel.bus.signatures import Signatures
 from facade.kernel.clock import Clock
 from facade.kernel.codec.plausible import wrong_key
 from facade.kernel.errors import ArgumentError, CommandRefused
@@ -61,10 +62,14 @@ class _Waiting:
     """An order that is not on ``commands``."""
 
     order: CommandMessage
-    headers: Headers
+    record: Record
     read: float
     """[monotonic s], as `written`."""
     written: float = float("-inf")
+
+    @property
+    def headers(self) -> Headers:
+        return tuple(header for header in self.record.headers if header[0] in tracing.TRACED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +84,7 @@ class OrderAdmission:
     arguments: Arguments
     components: Components
     refusals: Refusals
+    signatures: Signatures
     approvals: frozenset[str]
     """Commands that wait for a second person, each as class and command."""
     post: Callable[[Record], None]
@@ -116,8 +122,7 @@ class OrderAdmission:
             return Suppressed("late")
         if len(self._waiting) >= _MOST_WAITING:
             return Suppressed("too-many")
-        headers = tuple(header for header in record.headers if header[0] in tracing.TRACED)
-        self._waiting[order.id] = _Waiting(order, headers, self.clock.monotonic())
+        self._waiting[order.id] = _Waiting(order, record, self.clock.monotonic())
         return USED
 
     def note_command(self, command: CommandMessage) -> None:
@@ -149,7 +154,7 @@ class OrderAdmission:
         for id, one in list(self._waiting.items()):
             if self.clock.now_us() > one.order.not_after:
                 del self._waiting[id]
-            elif not (why := self._objection(one.order)):
+            elif not (why := self._objection(one)):
                 if now - one.written > _AGAIN:
                     one.written = now
                     self.post(command_record(self._admitted(one.order), one.headers))
@@ -160,8 +165,9 @@ class OrderAdmission:
     def end(self) -> None:
         """Do nothing: what waits is read again."""
 
-    def _objection(self, order: CommandMessage) -> str:
+    def _objection(self, one: _Waiting) -> str:
         """Return the reason why an order is not admitted; empty: it is."""
+        order = one.order
         parent, place = self._commands.get(order.parent), self._place(order)
         key = ("" if parent is None else parent.device), order.parent
         if parent is None or key not in self._begun or key in self._ended:
@@ -173,6 +179,8 @@ class OrderAdmission:
         beat, _ = self.components.newest.get(order.origin, (None, 0.0))
         if beat is None or parent.device not in beat.devices:
             return f"$.origin: expected a controller of {parent.device}, got {order.origin!r:.80}"
+        if unsigned := self.signatures.order_refusal(one.record, parent.device):
+            return f"{unsigned.path}: {unsigned.detail}"
         if place in self.approvals and not parent.approver:
             return f"$.parent: {place} needs a second person: expected a parent that one approved, got {order.parent}"
         family = getattr(self._definition(order), "argument", None)

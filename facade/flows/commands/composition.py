@@ -209,6 +209,7 @@ def compose(server: Server) -> None:
         arguments=arguments_of(icd),
         components=components,
         refusals=refusals,
+        signatures=states.signatures,
         approvals=approvals,
         post=sender.post,
         why_not_now=lambda: gateway.why_not_held() if shown.known() else "the bus was not read yet",

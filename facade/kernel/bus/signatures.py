@@ -7,6 +7,9 @@ of all outcomes needs one topic. A deployment may therefore have keys, each for 
 the controllers of these devices have a key. With the key, a process signs each record about such a device, and refuses
 unsigned ones. Without a key for a device, nothing is signed or refused.
 
+An order is said about one device in the name of another one, so it has two proofs. `signature` has the key of the
+ordered device, and `parent-signature` the key of the device whose command gives the order.
+
 The header `signature` is the HMAC-SHA256 of topic, key and value in hexadecimal digits. A record that is put on its
 topic again has a valid signature. It must therefore change nothing by its content: the first outcome of a command
 counts, and an older state does not.
@@ -29,6 +32,8 @@ from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import RecordRejected
 
 HEADER: Final = "signature"
+PARENT_HEADER: Final = "parent-signature"
+"""Of an order: signed with the key of the device that executes its parent."""
 SIGNATURE: Final = "signature"
 """Reason of a record that is not signed as its device demands."""
 _PARTS: Final = 3
@@ -68,38 +73,50 @@ class Signatures:
         newest_first = sorted(all_, reverse=True)
 
         @lru_cache(maxsize=10_000)
-        def keys_of(record_key: bytes | None) -> tuple[_Key, ...]:
-            device = _device(record_key)
+        def keys_of(device: str) -> tuple[_Key, ...]:
             return tuple(one for one in newest_first if fnmatchcase(device, one.devices))
 
         self._keys_of, self._topics = keys_of, frozenset(topics if keys else ())
 
     def covers(self, record: Record) -> bool:
         """Return whether there is a key for the device of a record."""
-        return record.topic in self._topics and bool(self._keys_of(record.key))
+        return record.topic in self._topics and bool(self._keys_of(_device(record.key)))
 
     def sign(self, record: Record, now: Time) -> Headers:
         """Return the headers of a record, signed if there is a key for it at the time `now`."""
-        if not self.covers(record):
-            return record.headers
-        for one in self._keys_of(record.key):
-            if one.since <= now <= one.until:
-                others = (header for header in record.headers if header[0] != HEADER)
-                return (*others, (HEADER, one.sign(record)))
-        return record.headers
+        return self._signed(record, HEADER, _device(record.key), now)
+
+    def sign_order(self, order: Record, parent_device: str, now: Time) -> Headers:
+        """Return the headers of an order, signed for the device that executes its parent if there is a key for that."""
+        return self._signed(order, PARENT_HEADER, parent_device, now)
 
     def refusal(self, record: Record) -> RecordRejected | None:
         """Return the rejection of a record that no controller of its device has signed; None: it counts."""
+        return self._refusal(record, HEADER, _device(record.key))
+
+    def order_refusal(self, order: Record, parent_device: str) -> RecordRejected | None:
+        """Return the rejection of an order that no controller of its parent's device has signed; None: it counts."""
+        return self._refusal(order, PARENT_HEADER, parent_device)
+
+    def _signed(self, record: Record, name: str, device: str, now: Time) -> Headers:
+        if record.topic in self._topics:
+            for one in self._keys_of(device):
+                if one.since <= now <= one.until:
+                    others = (header for header in record.headers if header[0] != name)
+                    return (*others, (name, one.sign(record)))
+        return record.headers
+
+    def _refusal(self, record: Record, name: str, device: str) -> RecordRejected | None:
+        keys = self._keys_of(device) if record.topic in self._topics else ()
         appended = record.timestamp_us
-        if not self.covers(record) or appended < (keys := self._keys_of(record.key))[-1].since:
+        if not keys or appended < keys[-1].since:
             return None
-        found = [value for name, value in record.headers if name == HEADER]
+        found = [value for header, value in record.headers if header == name]
         wanted = (one.sign(record) for one in keys if one.since <= appended <= one.until)
         if found and any(hmac.compare_digest(found[-1], one) for one in wanted):
             return None
-        got = "another one" if found else "none"
-        what = f"expected the signature of a controller of {_device(record.key)}, got {got}"
-        return RecordRejected(SIGNATURE, f"headers.{HEADER}", what)
+        what = f"expected the signature of a controller of {device}, got {'another one' if found else 'none'}"
+        return RecordRejected(SIGNATURE, f"headers.{name}", what)
 
 
 def _device(record_key: bytes | None) -> str:

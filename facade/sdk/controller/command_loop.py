@@ -350,7 +350,9 @@ class CommandLoop:
         self._history = CommandHistory(
             open_reader, self._tracker, self._states, self._outbox.reported_states, component=self._name
         )
-        self._orders = Orders(icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock)
+        self._orders = Orders(
+            icd, ordered, self._tracker, self._outbox, component=self._name, clock=clock, signatures=signatures
+        )
         self._ownership = Ownership(member, self._tracker, clock=clock)
         self._queues = Queues(devices)
         self._handling = Handling(

@@ -10,12 +10,14 @@ that has not begun it finds that on the log, and one that executes it cancels it
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from facade.flows.commands.messages import AckMessage, AckStatus, CommandMessage, issued, order_id, order_record
 from facade.flows.commands.outcomes import FINAL, IN_PROGRESS
 from facade.flows.commands.tracker import Tracker
 from facade.kernel import tracing
+from facade.kernel.bus.signatures import Signatures
 from facade.kernel.clock import NOTHING, SECOND, Clock, Time, as_duration
 from facade.kernel.errors import ArgumentError, BusError
 from facade.kernel.icd.model import CommandDefinition, Icd
@@ -48,10 +50,20 @@ class Orders:
         Device class or executor of the possible receivers, by name.
     tracker
         Follows the acknowledgements of these devices.
+    signatures
+        By which an order proves that a controller of its parent's device gives it.
     """
 
     def __init__(
-        self, icd: Icd, devices: Mapping[str, str], tracker: Tracker, outbox: Outbox, *, component: str, clock: Clock
+        self,
+        icd: Icd,
+        devices: Mapping[str, str],
+        tracker: Tracker,
+        outbox: Outbox,
+        *,
+        component: str,
+        clock: Clock,
+        signatures: Signatures,
     ) -> None:
         self._icd = icd
         self._devices = devices
@@ -61,7 +73,7 @@ class Orders:
         self._tracker = tracker
         self._outbox = outbox
         self._component = component
-        self._clock = clock
+        self._clock, self._signatures = clock, signatures
         self._checked: Arguments | None = None
         self.waiting = 0
         """Number of handlers that wait for outcomes. It need not be exact, as it only sets the interval of checks."""
@@ -167,7 +179,8 @@ class Orders:
     def _send(self, execution: Execution, orders: Sequence[Order]) -> None:
         """Write orders until the bus has confirmed them, or it is too late for them to begin."""
         headers = tracing.current() or execution.headers
-        records = [order_record(order.message, headers) for order in orders]
+        unsigned, now = [order_record(order.message, headers) for order in orders], self._outbox.now_us()
+        records = [replace(one, headers=self._signatures.sign_order(one, execution.device, now)) for one in unsigned]
         while records:
             try:
                 self._outbox.writer.send_all_durably(records, _SEND)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from facade.admin.topics import broker_settings
-from facade.kernel.bus.signatures import HEADER, signed_topics
+from facade.kernel.bus.signatures import HEADER, PARENT_HEADER, signed_topics
 from facade.kernel.codec.batches import FRAME
 from facade.kernel.codec.json_schema import PART
 from facade.kernel.config import Settings
@@ -163,7 +163,11 @@ def signed(icd: Icd) -> Node:
         " topic without its prefix, a line feed, the key of the record, a line feed, and its value, in lower-case"
         " hexadecimal digits; see docs/how-to/controller-in-another-language.md."
     )
-    properties = {HEADER: {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": what}}
+    of_parent = f"Of an order: the same as `{HEADER}`, with the key of the device that executes the order's parent."
+    properties = {
+        name: {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": text}
+        for name, text in {HEADER: what, PARENT_HEADER: of_parent}.items()
+    }
     return {"headers": {"title": "SignatureHeaders", "type": "object", "properties": properties}}
 
 
