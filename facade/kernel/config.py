@@ -39,6 +39,7 @@ ENVIRONMENT = {
     f"{VARIABLES}CERTIFICATES": "certificates",
 }
 """Setting of each environment variable; a variable overrides the file."""
+VARIABLE_OF = {setting: variable for variable, setting in ENVIRONMENT.items()}
 
 FILE_VARIABLE = f"{VARIABLES}FACADE_CONFIG"
 """Variable with the settings files, separated by `os.pathsep`: a later one overrides an earlier one, and adds its Kafka

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
-from facade.kernel.config import Settings
+from facade.kernel import names
+from facade.kernel.config import VARIABLE_OF, Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import DeviceClass, Executor, Icd
-from facade.kernel.names import PROGRAM, VARIABLES
+from facade.kernel.names import PROGRAM
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
@@ -29,13 +31,8 @@ class InstanceFamily(NamedTuple):
 
 
 FAMILIES = {
-    "node": InstanceFamily("ingest node", 0, lambda settings: settings.nodes, f"`nodes` ({VARIABLES}INGEST_NODES)"),
-    "subarray": InstanceFamily(
-        "subarray", 1, lambda settings: settings.subarrays, f"`subarrays` ({VARIABLES}SUBARRAYS)"
-    ),
-    "archive": InstanceFamily(
-        "archive worker", 0, lambda settings: settings.archives, f"`archives` ({VARIABLES}ARCHIVES)"
-    ),
+    field: InstanceFamily(word, first, attrgetter(setting), f"`{setting}` ({VARIABLE_OF[setting]})")
+    for field, (word, first, setting) in names.FAMILIES.items()
 }
 """By the name of the template field."""
 

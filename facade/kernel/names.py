@@ -14,3 +14,12 @@ SHORT: Final = "sdp"
 """Begin of the names of metrics, of attributes in exported logs, and of the attribute with all versions."""
 SCHEMAS: Final = "https://schema.skao.int/ska-sdp-"
 """Begin of the names by which arguments of commands tell their schema."""
+
+OTHER_SIDE: Final = "SDP"
+"""Who takes part in the bus beside the facade."""
+FAMILIES: Final = {
+    "node": ("ingest node", 0, "nodes"),
+    "subarray": ("subarray", 1, "subarrays"),
+    "archive": ("archive worker", 0, "archives"),
+}
+"""Numbered devices of a deployment, by the field in their names: word, lowest number, setting of their number."""

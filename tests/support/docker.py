@@ -13,6 +13,7 @@ import yaml
 
 from facade.kernel.cli.app import app
 from facade.kernel.icd.load import load
+from facade.kernel.names import VARIABLES
 
 SEARCHED = os.pathsep.join((sys.exec_prefix + "/bin", os.environ["PATH"]))
 """Where programs are: the environment of the tests need not be on the path."""
@@ -48,7 +49,8 @@ def variables(path: Path) -> dict[str, str]:
 @cache
 def read_by_the_code() -> set[str]:
     """Return the environment variables of ours that are named in the sources."""
-    texts = (path.read_text() for package in ("facade", "devices") for path in (ROOT / package).rglob("*.py"))
+    texts = [path.read_text() for package in ("facade", "devices") for path in (ROOT / package).rglob("*.py")]
+    texts = [text.replace("{VARIABLES}", VARIABLES) for text in texts]
     return {name for text in texts for name in re.findall(r'"(SDP_[A-Z_]+|KAFKA_BOOTSTRAP)"', text)} | FROM_OUTSIDE
 
 

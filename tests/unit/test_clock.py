@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 OTHERS = {
     "facade/kernel/clock.py": "the only place where times are converted",
     "facade/kernel/bus/kafka/": "settings of Kafka's client, in ms",
+    "facade/admin/topics.py": "settings of topics, in ms",
     "facade/archive/": "Kafka's ms in columns of files, and bytes",
     "facade/flows/logs/records.py": "nanoseconds of OTLP",
     "facade/flows/mirror/streaming.py": "nanoseconds of ESS",

@@ -44,7 +44,7 @@ def test_every_setting_has_a_meaning_and_a_variable() -> None:
 def test_every_variable_that_the_code_reads_is_explained() -> None:
     root = Path(__file__).parents[2]
     sources = (file.read_text() for package in ("facade", "devices") for file in (root / package).rglob("*.py"))
-    read = {name for text in sources for name in re.findall(r"\"(SDP_[A-Z_]+)\"", text)}
+    read = {f"SDP_{name}" for text in sources for name in re.findall(r"\"(?:SDP_|\{VARIABLES\})([A-Z_]+)\"", text)}
     assert read <= {*ENVIRONMENT, *PROCESS_VARIABLES}
 
 

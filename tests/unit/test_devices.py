@@ -504,7 +504,7 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
         FacadeDevice.service = SimpleNamespace(
             find={CommandGateway: gateway, OperatorApi: operators}.get,
             has_read=lambda *topics: True,
-            states=DeviceStates(ICD, {device_name: "SdpMaster"}),
+            share=lambda kind, make: DeviceStates(ICD, {device_name: "SdpMaster"}),
         )
         proxies = [tango.DeviceProxy(server.get_device_access()) for _ in range(12)]
         for one in proxies:  # their calls wait for as long as this test looks
@@ -547,7 +547,7 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
         FacadeDevice.service = SimpleNamespace(
             find={CommandGateway: gateway}.get,
             has_read=lambda *topics: True,
-            states=states,
+            share=lambda kind, make: states,
         )
         before = device(proxy)._shown["adminMode"]
         with pytest.raises(tango.DevFailed, match="adminMode OFFLINE was not sent: another device server is alive"):

@@ -24,6 +24,7 @@ from facade.kernel.icd.model import (
     Source,
 )
 from facade.kernel.icd.units import known_units
+from facade.kernel.names import FAMILIES
 
 # --- Attributes ---
 
@@ -365,7 +366,7 @@ def _of_condition(icd: Icd, name: str, one: Condition) -> Iterator[Row]:
     yield "gathering_is_possible", "gathers", can_gather, what, sorted(places)
 
 
-_PLACE = re.compile(r"[^{}]*(?:\{(node|rack|subarray|archive)(?::0\d+d)?\}[^{}]*)?")
+_PLACE = re.compile(rf"[^{{}}]*(?:\{{({'|'.join(('rack', *FAMILIES))})(?::0\d+d)?\}}[^{{}}]*)?")
 """The sources of a location."""
 
 
@@ -398,7 +399,7 @@ def _suppressors(icd: Icd, name: str) -> set[str]:
 
 
 def _number(pattern: str) -> str:
-    return next((name for name in ("subarray", "archive") if f"{{{name}" in pattern), "node")
+    return next((name for name in FAMILIES if f"{{{name}" in pattern), next(iter(FAMILIES)))
 
 
 def _pattern(pattern: str, placeholder: str, parts: int) -> tuple[bool, str, str]:

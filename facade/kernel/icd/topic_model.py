@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from facade.kernel.names import FAMILIES, OTHER_SIDE
+
 Encoding = Literal["json", "arrow"]
 Side = Literal["send", "receive"]
 Trait = Literal["correlated", "traced", "commands", "signed"]
@@ -27,6 +29,14 @@ PositiveCount = Annotated[int, Meta(ge=1, description="integer >= 1")]
 Label = Annotated[str, Meta(pattern=r"\S", description="text")]
 Sentence = Annotated[str, Meta(pattern=r"\.\s*$", description="text that ends with a full stop")]
 UpperCamelCase = Annotated[str, Meta(pattern=r"^[A-Z][A-Za-z0-9]*$", description="UpperCamelCase")]
+
+
+def _one_of(*words: str) -> Meta:
+    return Meta(pattern=f"^({'|'.join(words)})$", description=f"one of {', '.join(map(repr, words))}")
+
+
+Family = Annotated[str, _one_of(*FAMILIES)]
+Participant = Annotated[str, _one_of(OTHER_SIDE, "facade")]
 
 _SUMMARIES: dict[Side, str] = {"send": "Write records.", "receive": "Read records."}
 
@@ -69,7 +79,7 @@ class Window(IcdTable, frozen=True, kw_only=True):
     """Field with the data time [us]."""
     group: str | None = None
     """Field with the group of a record (a node, a name); also the key. None: one group for all."""
-    groups: Literal["node", "subarray"] | None = None
+    groups: Family | None = None
     """Family of devices whose numbers are the groups. Records of others are dead letters."""
     most_groups: int = 0
     """Without `groups`: upper bound of the numbers, or of the number of names."""
@@ -102,7 +112,7 @@ class Role(IcdTable, frozen=True, kw_only=True):
     """One kind of process on the bus; rights are given to roles."""
 
     description: Sentence
-    side: Literal["SDP", "facade"]
+    side: Participant
     """Owner of the process."""
     group: str = ""
     """Consumer group of its processes, without the deployment's prefix; empty: none."""
