@@ -45,7 +45,7 @@ class Part(NamedTuple):
 PARTS = {
     "kernel": Part(("facade/kernel", "devices/kernel"), "server", ("facade.kernel", "devices.kernel")),
     "sdk": Part(
-        ("facade/kernel", "facade/sdp", "facade/flows", "facade/sdk", "sdp_facade_sdk"),
+        ("facade/kernel", "facade/admin", "facade/sdp", "facade/flows", "facade/sdk", "sdp_facade_sdk"),
         "",
         ("facade.sdk", "sdp_facade_sdk"),
     ),
@@ -53,30 +53,26 @@ PARTS = {
 
 
 ELSEWHERE = {
-    "sdk": {
-        "test_heap_producer": "takes the extra batches",
-        "test_sdk": "has an example of each name, for all extras",
-    },
-    "kernel": {
-        **dict.fromkeys(
-            (
-                "test_admin_client",
-                "test_clock",
-                "test_client_settings",
-                "test_docker_image",
-                "test_grafana",
-                "test_other_languages",
-                "test_packaging",
-                "test_parts",
-                "test_position_places",
-                "test_release",
-                "test_table_settings",
-            ),
-            "reads the sources of all parts",
+    **dict.fromkeys(
+        (
+            "test_admin_client",
+            "test_client_settings",
+            "test_clock",
+            "test_docker_image",
+            "test_grafana",
+            "test_other_languages",
+            "test_packaging",
+            "test_parts",
+            "test_position_places",
+            "test_release",
+            "test_table_settings",
         ),
-        "test_logs": "takes a device class of a flow",
-        "test_trace_context": "takes the extra telemetry",
-    },
+        "reads the sources of all parts",
+    ),
+    "test_heap_producer": "takes the extra batches",
+    "test_logs": "takes a device class of a flow",
+    "test_sdk": "has an example of each name, for all extras",
+    "test_trace_context": "takes the extra telemetry",
 }
 """Tests of a part that need more than it has."""
 
@@ -90,7 +86,7 @@ def passes(name: str) -> bool:
     """Make the environment and the tree of a part, and run its tests."""
     part, began = PARTS[name], time.monotonic()
     tests = [path for path in sorted(ROOT.glob("tests/unit/test_*.py")) if belongs(path, part)]
-    tests = [path for path in tests if path.stem not in ELSEWHERE[name]]
+    tests = [path for path in tests if path.stem not in ELSEWHERE]
     print(f"{name}: {len(tests)} files of tests, extra {part.extra or 'none'}", flush=True)
     with TemporaryDirectory(prefix=f"parts-{name}-") as folder:
         tree, environment = Path(folder, "tree"), Path(folder, "environment")

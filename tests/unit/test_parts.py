@@ -91,23 +91,3 @@ def test_the_device_server_without_its_extra_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: tango is missing: pip install 'sdp-tango-facade[server]'\n"
-
-
-SDK = """
-import sys
-
-for name in ("jinja2", "jsonschema", "numpy", "prometheus_client",
-             "psutil", "pyarrow", "tango", "yaml"):
-    sys.modules[name] = None
-import sdp_facade_sdk
-
-for name in ("AlertFilter", "AlertSource", "BlockSource", "Controller", "KafkaBus", "MemoryBus", "ReservationSource",
-             "StateSource", "TableProducer", "load_settings", "open_bus", "read_ledger", "run"):
-    getattr(sdp_facade_sdk, name)
-"""
-
-
-def test_controllers_and_producers_need_no_extra() -> None:
-    """PyTango and numpy took most of the time and of the space of an installation."""
-    done = subprocess.run([sys.executable, "-c", SDK], capture_output=True, text=True, timeout=HANG, check=False)
-    assert done.returncode == 0, done.stderr
