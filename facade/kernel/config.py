@@ -118,8 +118,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     replay: bool = False
     """Whether this deployment shows the replay of an archive: it takes its time from the replay, and no commands."""
     certificates: str = ""
-    """Further certificates whose end raises an alarm, with commas between: PEM files, or host:port of servers with TLS.
-    Those of the brokers, and of SdpMaster's own login, are watched without being named."""
+    """Further certificates whose end raises an alarm, with commas between: PEM files, or host:port with TLS."""
     controller_keys: tuple[ControllerKey, ...] = ()
     """Keys by which controllers sign; without one for a device, nothing proves which controller wrote about it."""
     kafka: dict[str, str] = {}
