@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from devices.kernel.in_memory import MemoryContext
+    from facade.archive.thinned import history
     from facade.flows.alerts.filter import AlertFilter, Comparison
     from facade.flows.alerts.follower import FollowedAlert
     from facade.flows.alerts.packets import PacketCodec, PacketContent
@@ -48,7 +49,7 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
     "Standing", "StateSource", "TableProducer", "encode_metric", "encode_pointing", "encode_solution",
     # Readers.
     "AlertFilter", "AlertSubscription", "Comparison", "FollowedAlert", "Known", "TelescopeModel", "decode_npy",
-    "decode_solution",
+    "decode_solution", "history",
     # The bus, its settings and errors.
     "BusError", "ConfigError", "FacadeError", "Fenced", "KafkaBus", "NotSent", "OutcomeUnknown", "Record", "Settings",
     "Writer", "load_settings", "open_bus",
@@ -59,6 +60,7 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
 _MODULES = {
     "sdp_facade_clients.alert_subscription": ("AlertSubscription",),
     "devices.kernel.in_memory": ("MemoryContext",),
+    "facade.archive.thinned": ("history",),
     "facade.kernel.bus.kafka.bus": ("KafkaBus",),
     "facade.kernel.bus.kafka.opening": ("open_bus",),
     "facade.kernel.bus.memory": ("MemoryBus", "MemoryLog"),
@@ -88,7 +90,18 @@ _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 _RENAMED = {"decode_solution": "decode", "encode_solution": "encode"}
 
 
+_EXTRAS = {"facade.archive.thinned": "archive"}
+"""The extra with the libraries of a module, where it is not among the dependencies of each installation."""
+
+
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_WHERE[name]), _RENAMED.get(name, name))
+    try:
+        module = import_module(where := _WHERE[name])
+    except ModuleNotFoundError as error:
+        if where not in _EXTRAS:
+            raise
+        how = f"pip install 'sdp-tango-facade[{_EXTRAS[where]}]'"
+        raise ModuleNotFoundError(f"{name} needs {error.name}: {how}", name=error.name) from error
+    return getattr(module, _RENAMED.get(name, name))

@@ -43,7 +43,8 @@ function toNow() {
 
 // Of a class with many devices, only the one that is looked at has all its values.
 function want(device) {
-  if (devicesOf(store.site?.devices[device]).length <= MANY || view.device === device || view.reading || store.values.has(`${device}/Status`)) return;
+  const isWhole = devicesOf(store.site?.devices[device]).length <= MANY || store.values.has(`${device}/Status`);
+  if (isWhole || view.device === device || view.reading) return;
   view.device = device;
   turnTo(store.past.time);
 }
@@ -72,7 +73,8 @@ export function pastBar() {
     if (time) turnTo(time);
   };
   const step = (sign) => () => { stop(); turnTo(past.time + sign * view.step); };
-  const options = (all, chosen) => all.map(([value, title]) => html`<option value=${value} ?selected=${value === chosen}>${title}</option>`);
+  const options = (all, chosen) => all.map(([value, title]) =>
+    html`<option value=${value} ?selected=${value === chosen}>${title}</option>`);
   const set = (name) => (event) => { view[name] = Number(event.target.value); redraw(); };
   const unseen = nowOf(only("SdpAlerts"), "unacknowledgedCount");
   return html`<section class="past" aria-label="Time of the page">
@@ -80,10 +82,10 @@ export function pastBar() {
     <label>Time (UTC) <input type="datetime-local" step="1" .value=${iso(past.time).slice(0, -1)} @focus=${stop} @change=${choose}
       min=${past.begin ? iso(past.begin).slice(0, -1) : nothing} max=${past.end ? iso(past.end).slice(0, -1) : nothing}></label>
     <button aria-label="Step back" @click=${step(-1)}>◀</button>
-    <label><span class="hidden">Step</span> <select @change=${set("step")}>${options(STEPS, view.step)}</select></label>
+    <select aria-label="Step" @change=${set("step")}>${options(STEPS, view.step)}</select>
     <button aria-label="Step forward" @click=${step(1)}>▶</button>
     ${view.timer ? html`<button @click=${stop}>Pause</button>` : html`<button @click=${play}>Play</button>`}
-    <label>at <select @change=${set("speed")}>${options(SPEEDS.map((one) => [one, `${one}×`]), view.speed)}</select></label>
+    <select aria-label="Speed" @change=${set("speed")}>${options(SPEEDS.map((one) => [one, `${one}×`]), view.speed)}</select>
     <button @click=${toNow}>Back to now <small>Esc</small></button>
     <span role="status">${view.reading ? "Reading the archive …" : past.why ?? "Nobody can act here."}</span>
     ${unseen ? html`<span class="ALARM">Now: ${unseen} unacknowledged alarm${unseen === 1 ? "" : "s"}</span>` : nothing}</section>`;

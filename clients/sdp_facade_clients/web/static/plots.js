@@ -168,7 +168,8 @@ class Trend extends Plot {
     this.lines({ time: true, range, limits: this.limits, said: isScaled ? said : undefined });
   }
   async draw() {
-    const [times, values] = await (store.past ? this.archived() : ask("trend", { device: this.device, attribute: this.attribute, hours }));
+    const { device, attribute } = this;
+    const [times, values] = await (store.past ? this.archived() : ask("trend", { device, attribute, hours }));
     this.first = times[0] ?? Infinity;
     this.show([times, values, ...this.limits.map(({ value }) => times.map(() => value))]);
     return [this.title, ...this.limits.map(({ title }) => title), ...why(times, values)].join("; ");

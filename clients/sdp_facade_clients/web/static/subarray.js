@@ -130,7 +130,8 @@ function timeline() {
         <td class="short">${(end - begin).toFixed(1)} s</td><td><small>${by}${approver && `; approved by ${approver}`}</small></td>
         <td class="wide">${plain(one.text)}</td></tr>`;
     })}</tbody></table></div>
-    ${view.commands.length || view.error ? nothing : html`<p>${store.past ? "None in the 12 h before." : "No commands are remembered."}</p>`}`;
+    ${view.commands.length || view.error ? nothing : html`<p>${
+      store.past ? "None in the 12 h before." : "No commands are remembered."}</p>`}`;
 }
 
 // Why a command is not allowed now; empty: it is, or that is not known.
