@@ -14,7 +14,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from sdp_facade_clients.web.following import MOST_DEVICES
 from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_POINTS, POINTS
-from sdp_facade_clients.web.site import Site
+from sdp_facade_clients.web.site import MASTER, Site
 
 _LONGEST: Final = LONGEST_DAYS * DAY
 _NODES: Final = "SdpIngestNode"
@@ -46,14 +46,18 @@ class ArchivedAnswers:
         values: dict[str, dict[str, Any]] = found["values"]
         kinds = self._site.kinds()
         many = {kind for kind in set(kinds.values()) if [*kinds.values()].count(kind) > MOST_DEVICES}
-        nodes = self._nodes(values, kinds)
+        nodes, judgement = self._nodes(values, kinds), None
+        if any(kinds.get(name) == MASTER for name in values):
+            judgement = self._site.judged_of(values, found["alarms"])
+        else:
+            found["unknown"]["judgement"] = f"the archive has no values of {MASTER} of that second"
         for name in [one for one, kind in kinds.items() if kind in many and one != device and one in values]:
             values[name] = {"State": values[name]["State"]} if "State" in values[name] else {}
         return found | {
             "begin": as_seconds(begin),
             "end": as_seconds(end),
             "nodes": nodes,
-            "judgement": self._site.judged_of(values, found["alarms"]),
+            "judgement": judgement,
             "commands_back": as_seconds(COMMANDS_BACK),
             "unknown": NEVER_KNOWN | found["unknown"],
         }

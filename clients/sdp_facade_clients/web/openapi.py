@@ -79,7 +79,7 @@ _MOMENT: Final = _object(
             "description": "Figures of the ingest nodes, each by the number of the node.",
             "additionalProperties": _list(_NUMBER),
         },
-        "judgement": {"type": "object", "description": "Whether all was well, as of `sdp-facade status`."},
+        "judgement": {"type": ["object", "null"], "description": "Whether all was well, as of `sdp-facade status`."},
         "unknown": _TEXTS | {"description": "What the archive does not tell, with the reason."},
     }
 )

@@ -171,7 +171,9 @@ class Site:
                 told["healthState"] = labels.index(told["healthState"])
             return told
 
-        return self._judged(read, alarms, lambda one: "")
+        judged = self._judged(read, alarms, lambda one: "")
+        # What is to be done is for those who stand there now.
+        return judged | {"findings": [one | {"do": ""} for one in judged["findings"]]}
 
     def _judged(
         self, read: Callable[[str, Sequence[str]], dict[str, Any] | None], alarms: Any, away: Callable[[str], str]

@@ -103,9 +103,9 @@ export function judgement() {
     ${idle && !old ? html`<p>Nothing to do.</p>` : nothing}<ul class="steps">${findings.map(step)}</ul>`;
 }
 
-const notCurrent = (why) => (why ? html`<p class="said wrong">Not current: ${why}</p>` : nothing);
+const notCurrent = (why) => (why ? html`<p class="said wrong">${store.past ? "Unknown" : "Not current"}: ${why}</p>` : nothing);
 // The alarms themselves may be older than the judgement: SdpAlerts is silent, or has no broker.
-const whyOld = () => look(only("SdpAlerts"), "activeCount").why || view.error;
+const whyOld = () => (!store.past && look(only("SdpAlerts"), "activeCount").why) || view.error;
 const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");
 
 export function alarmLines(some) {
@@ -160,7 +160,7 @@ export function alarmsPage() {
 // From the stream itself, before the list is read again.
 export function newestAlerts(most) {
   const all = store.past ? store.past.alerts : store.alerts;
-  if (!all) return html`<p class="soft">${unknown("alerts")}</p>`;
+  if (!all) return notCurrent(unknown("alerts"));
   const lines = all.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
   return html`${notCurrent(whyOld())}${lines.length ? html`<table class="log"><tbody>${lines}</tbody></table>`
     : whyOld() ? nothing : html`<p>${store.past ? "None in the hour before." : "None: the log of alerts is empty."}</p>`}`;
