@@ -51,6 +51,9 @@ _KEPT: Final = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.b
 
 _decode_one = msgspec.json.Decoder(History).decode
 
+QUALITIES: Final = ("VALID", "WARNING", "ALARM", "INVALID")
+"""From the best to the worst."""
+_PLACES: Final = {one: place for place, one in enumerate(QUALITIES)}
 _NO_TIME = Time(-1)
 _NOTHING = History(device="", attribute="", value="", time=_NO_TIME)
 """Stands for a record that is no message."""
@@ -73,6 +76,21 @@ class Series:
     last: Time = NEVER
     """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
+    columns: "Columns | None" = None
+    """The points again; None: there are none."""
+
+
+class Columns(NamedTuple):
+    """Points as arrays of shape (points,)."""
+
+    at: npt.NDArray[np.int64]
+    """Time of recording [Unix us]."""
+    time: npt.NDArray[np.int64]
+    """Time of the data [Unix us]."""
+    quality: npt.NDArray[np.int8]
+    """Place in `QUALITIES`."""
+    value: npt.NDArray[np.object_]
+    gap: npt.NDArray[np.bool_]
 
 
 class _Read(NamedTuple):
@@ -87,7 +105,7 @@ class _Read(NamedTuple):
     """None: it is undecodable."""
     time: npt.NDArray[np.int64]
     """Time of the data [Unix us]."""
-    quality: npt.NDArray[np.object_]
+    quality: npt.NDArray[np.int8]
     value: npt.NDArray[np.object_]
     gap: npt.NDArray[np.bool_]
 
@@ -124,7 +142,8 @@ def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
         points[place] = points[place][0], replace(points[place][1], gap=True)
     rows = np.flatnonzero(has_gap[1:]) + 1
     gaps = dict(zip(at[rows].tolist(), at[rows - 1].tolist(), strict=True))
-    return Series(points, gaps, Time(int(at[-1])), unreadable)
+    columns = Columns(*(one[is_point] for one in (at, time, quality, value, has_gap)))
+    return Series(points, gaps, Time(int(at[-1])), unreadable, columns)
 
 
 class HistoryArchive:
@@ -218,7 +237,7 @@ class HistoryArchive:
             read["at_us"].to_numpy(),
             _objects(messages),
             np.fromiter((one.time for one in some), np.int64, len(some)),
-            _objects([one.quality for one in some]),
+            np.fromiter((_PLACES[one.quality] for one in some), np.int8, len(some)),
             _objects([one.value for one in some]),
             np.fromiter((one.gap for one in some), np.bool_, len(some)),
         )

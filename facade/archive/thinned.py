@@ -6,25 +6,17 @@ recorded at all, or not valid at all, has none of them: gaps stay gaps.
 """
 
 from functools import lru_cache
-from operator import attrgetter, itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from facade.archive.history import SILENT_US, HistoryArchive, Series, number_of, text_of
+from facade.archive.history import QUALITIES, SILENT_US, Columns, HistoryArchive, Series, number_of, text_of
 from facade.archive.stores import open_store
 from facade.kernel.clock import Time
 from facade.kernel.durations import parse_time
 from facade.kernel.errors import ConfigError
-
-_QUALITIES: Final = ("VALID", "WARNING", "ALARM", "INVALID")
-"""From the best to the worst."""
-
-
-_recorded = itemgetter(0)
-_value, _quality, _time, _gap = map(attrgetter, ("value", "quality", "time", "gap"))
 
 
 class Thinned(NamedTuple):
@@ -46,8 +38,11 @@ def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) 
     # What is recorded after the end says whether a value still held then.
     found = archive.find(name, begin, end + SILENT_US)
     edges = int(begin) + (np.arange(bins + 1, dtype=np.int64) * int(end - begin)) // bins
-    starts, ends = _held(found, begin, end)
-    values, numbers, quality = _values(found)
+    if (columns := found.columns) is None:
+        nothing: list[Any] = [None] * bins
+        return Thinned(edges[:-1].tolist(), *([*nothing] for _ in range(5)))
+    starts, ends = _held(found, columns, begin, end)
+    values, numbers, quality = columns.value, _numbers(columns.value), columns.quality.astype(np.int64)
     # A piece is of one value and one bin.
     cuts = np.unique(np.concatenate([edges, starts, ends]))
     pieces, length = cuts[:-1], np.diff(cuts)
@@ -58,7 +53,7 @@ def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) 
     bin_of, value_of, length = bin_of[is_held], value_of[is_held], length[is_held]
     worst = np.full(bins, -1)
     np.maximum.at(worst, bin_of, quality[value_of])
-    is_valid = quality[value_of] < _QUALITIES.index("INVALID")
+    is_valid = quality[value_of] < QUALITIES.index("INVALID")
     bin_of, value_of, length = bin_of[is_valid], value_of[is_valid], length[is_valid]
     last = np.full(bins, None, np.object_)
     last[bin_of] = values[value_of]  # the later ones replace the earlier ones
@@ -76,29 +71,26 @@ def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) 
         _finite(high),
         _finite(mean),
         last.tolist(),
-        [None if one < 0 else _QUALITIES[one] for one in worst.tolist()],
+        [None if one < 0 else QUALITIES[one] for one in worst.tolist()],
     )
 
 
-def _held(found: Series, begin: Time, end: Time) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _held(
+    found: Series, columns: Columns, begin: Time, end: Time
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return from when until when each value was shown, within [begin, end]."""
-    starts = np.fromiter(map(_recorded, found.points), np.int64, len(found.points))
-    ends = np.append(starts[1:], int(found.last) + 1)[: len(starts)]
+    starts = columns.at
+    ends = np.append(starts[1:], int(found.last) + 1)
     for place in np.flatnonzero(np.isin(starts, list(found.gaps))).tolist():
         ends[place - 1] = int(found.gaps[Time(int(starts[place]))]) + 1
     return np.clip(starts, begin, end), np.clip(ends, begin, end)
 
 
-def _values(found: Series) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """Return the values, as numbers (NaN: it is none), and their places in `_QUALITIES`."""
-    messages = [one for _, one in found.points]
-    values = np.fromiter(map(_value, messages), np.object_, len(messages))
-    if {*map(type, values)} <= {float, int}:  # a week has 600,000 of them
-        numbers = values.astype(np.float64)
-    else:
-        numbers = np.fromiter(map(number_of, values), np.float64, len(messages))
-    places = {one: place for place, one in enumerate(_QUALITIES)}
-    return values, numbers, np.fromiter((places[one] for one in map(_quality, messages)), np.int64, len(messages))
+def _numbers(values: npt.NDArray[np.object_]) -> npt.NDArray[np.float64]:
+    """Return values as numbers; NaN: it is none."""
+    if {*map(type, values.tolist())} <= {float, int}:  # a week has 600,000 of them
+        return values.astype(np.float64)
+    return np.fromiter(map(number_of, values.tolist()), np.float64, len(values))
 
 
 def _finite(values: npt.NDArray[np.float64]) -> list[float | None]:
@@ -137,16 +129,18 @@ def history(device: str, attribute: str, begin: Any, end: Any, *, archive: str) 
     if first >= last:
         raise ConfigError(f"begin: expected a time before the end, got {begin} and {end}")
     found = _opened(archive).read(f"{device}/{attribute}", first, last)
-    values, numbers, quality = _values(found)
-    texts = any(one != "NaN" for one in values[np.isnan(numbers)].tolist())
-    moments, messages = pa.timestamp("us", tz="UTC"), [one for _, one in found.points]
+    columns = found.columns
+    assert columns is not None, f"{device}/{attribute} has points"
+    numbers = _numbers(columns.value)
+    are_texts = any(one != "NaN" for one in columns.value[np.isnan(numbers)].tolist())
+    moments = pa.timestamp("us", tz="UTC")
     return pa.table(
         {
-            "time": pa.array([*map(_time, messages)], moments),
-            "recorded": pa.array([*map(_recorded, found.points)], moments),
-            "value": pa.array([*map(text_of, values.tolist())]) if texts else pa.array(numbers),
-            "quality": pa.DictionaryArray.from_arrays(pa.array(quality, pa.int8()), [*_QUALITIES]),
-            "gap": pa.array([*map(_gap, messages)]),
+            "time": pa.array(columns.time, moments),
+            "recorded": pa.array(columns.at, moments),
+            "value": pa.array([*map(text_of, columns.value.tolist())]) if are_texts else pa.array(numbers),
+            "quality": pa.DictionaryArray.from_arrays(pa.array(columns.quality), [*QUALITIES]),
+            "gap": pa.array(columns.gap),
         }
     )
 

@@ -6,18 +6,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sdp_facade_sdk
 from facade.archive.files import ArchiveError
-from facade.archive.history import SILENT_US, HistoryArchive, Series
+from facade.archive.history import SILENT_US, Columns, HistoryArchive, Series
 from facade.archive.stores import FolderStore
 from facade.archive.thinned import Thinned, thin
 from facade.kernel.clock import Duration, Time, utc_text
 from facade.kernel.errors import ConfigError
-from facade.sdp.messages import History
 from tests.support.archives import START
 from tests.support.waiting import HANG
 from tests.unit.test_history_archive import MINUTE, RATE, SECOND, archived, record
@@ -67,11 +67,11 @@ class Made(HistoryArchive):
         self._values = values
 
     def find(self, name: str, begin: Time, end: Time) -> Series:
-        at, points = START, []
-        for length, value in self._values:
-            points.append((Time(at), History(device="d", attribute="a", value=value, time=Time(at))))
-            at += length
-        return Series(points=points, last=Time(at))
+        lengths = np.array([length for length, _ in self._values])
+        at = START + np.cumsum(lengths) - lengths
+        values = np.fromiter((value for _, value in self._values), np.object_, len(at))
+        columns = Columns(at, at, np.zeros(len(at), np.int8), values, np.zeros(len(at), np.bool_))
+        return Series(last=Time(int(at[-1] + lengths[-1])), columns=columns)
 
 
 @given(

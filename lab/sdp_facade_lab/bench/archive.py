@@ -337,7 +337,8 @@ def _events(seconds: int) -> Iterable[tuple[str, tuple[int, bytes, bytes]]]:
             source = f"receive/{number:04d}"
             state: Any = "UNACK" if second % 2 else "ACKED"
             alarm = Alarm(
-                condition="receiveOverrun", source=source, state=state, through=second + 1, severity="ALARM", raised_at=at
+                condition="receiveOverrun", source=source, state=state, through=second + 1, severity="ALARM",
+                raised_at=at,
             )  # fmt: skip
             yield "alert-state", (to_ms(at), f"receiveOverrun@{source}".encode(), msgspec.json.encode(alarm))
         if second % 31 == 0:
