@@ -103,7 +103,7 @@ export function judgement() {
     ${idle && !old ? html`<p>Nothing to do.</p>` : nothing}<ul class="steps">${findings.map(step)}</ul>`;
 }
 
-const notCurrent = (why) => (why ? html`<p class="said wrong">${store.past ? "Unknown" : "Not current"}: ${why}</p>` : nothing);
+const notCurrent = (why) => (why ? html`<p class="said wrong">${store.past ? "" : "Not current: "}${why}</p>` : nothing);
 // The alarms themselves may be older than the judgement: SdpAlerts is silent, or has no broker.
 const whyOld = () => (!store.past && look(only("SdpAlerts"), "activeCount").why) || view.error;
 const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");

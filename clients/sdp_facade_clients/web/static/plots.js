@@ -3,6 +3,7 @@
 import { html } from "./vendor/lit-html.js";
 import uPlot from "./vendor/uPlot.esm.js";
 import { redraw } from "./app.js";
+import { marked, marksOf } from "./happened.js";
 import { age, quantity, saidLimits, text } from "./parts.js";
 import { ask, isCut, kindOf, look, now, setAddress, store, utc } from "./store.js";
 
@@ -141,7 +142,7 @@ function lines(parent, { time = false, range, names, limits = [], said = short }
   return new uPlot({
     width: 420, height: HEIGHT, legend: { show: false }, scales,
     tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
-    hooks: { draw: [namesOfLimits(limits)] },
+    hooks: { draw: [namesOfLimits(limits), ...(time ? [marksOf] : [])] },
     axes: [time ? { ...axis, values: clock, incrs: STEPS } : names ? byName : numbers, { ...numbers, size: 64 }],
     series: [{}, { stroke, width: 1.4, spanGaps: false, points, paths, fill: names ? line : undefined },
       ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points, auto: false }))],
@@ -187,7 +188,7 @@ class Trend extends Plot {
 // Why a trend is empty, or begins within the hour.
 function why(times, values) {
   const first = values.findIndex((one) => one !== null);
-  if (store.past) return first < 0 ? ["the archive has no values of this time"] : [];
+  if (store.past) return [...(first < 0 ? ["the archive has no values of this time"] : []), ...marked(now() - hours * HOUR, now())];
   if (!times.length) return ["no values yet: this page's server begins to follow it now"];
   if (first < 0) return [`no valid value since ${utc(times[0])}`];
   return times[0] > now() - hours * HOUR + LATE ? [`begins at ${utc(times[0])}, when this page's server began to follow it`] : [];

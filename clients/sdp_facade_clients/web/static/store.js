@@ -106,7 +106,7 @@ export const nowOf = (device, attribute) => live.get(`${device}/${attribute}`)?.
 
 // What is the same at any time. All else is answered by the second of the past that is shown, or is unknown.
 const TIMELESS = new Set(["site", "me", "schemas", "at", "history"]);
-export const unknown = (part) => store.past.why ?? `not known of a past second: ${store.past.unknown[part] ?? "it is not archived"}`;
+export const unknown = (part) => store.past.why ?? `Not known of a past second: ${store.past.unknown[part] ?? "it is not archived"}`;
 function fromPast(path, { device }) {
   const found = store.past[path];
   if (!found) throw new Error(unknown(path));
