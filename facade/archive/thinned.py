@@ -41,7 +41,10 @@ def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) 
     if (columns := found.columns) is None:
         nothing: list[Any] = [None] * bins
         return Thinned(edges[:-1].tolist(), *([*nothing] for _ in range(5)))
-    starts, ends = _held(found, columns, begin, end)
+    newest = archive.extent()[1]
+    # Where the archive ends before the value would have been repeated, it held until then.
+    until = newest if found.last < newest <= found.last + SILENT_US else found.last
+    starts, ends = _held(found, columns, until, begin, end)
     values, numbers, quality = columns.value, _numbers(columns.value), columns.quality.astype(np.int64)
     # A piece is of one value and one bin.
     cuts = np.unique(np.concatenate([edges, starts, ends]))
@@ -76,11 +79,11 @@ def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) 
 
 
 def _held(
-    found: Series, columns: Columns, begin: Time, end: Time
+    found: Series, columns: Columns, until: Time, begin: Time, end: Time
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return from when until when each value was shown, within [begin, end]."""
     starts = columns.at
-    ends = np.append(starts[1:], int(found.last) + 1)
+    ends = np.append(starts[1:], int(until) + 1)
     for place in np.flatnonzero(np.isin(starts, list(found.gaps))).tolist():
         ends[place - 1] = int(found.gaps[Time(int(starts[place]))]) + 1
     return np.clip(starts, begin, end), np.clip(ends, begin, end)

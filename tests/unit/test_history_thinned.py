@@ -53,6 +53,22 @@ def test_a_value_holds_until_the_next_one_and_gaps_stay_gaps(tmp_path: Path) -> 
     ]
 
 
+def test_the_last_value_holds_until_the_end_of_the_archive(tmp_path: Path) -> None:
+    """But not where the archive goes on for so long that the value would have been repeated."""
+    other = "a/b/c/x"
+    records = [record(0, 1.0), record(4 * MINUTE, 7.0, other), record(5 * MINUTE, 8.0), record(6 * MINUTE, 8.0)]
+    found = archived(FolderStore(tmp_path), records)
+
+    def lows(name: str) -> list[float | None]:
+        return [row[0] for row in rows(thin(found, name, Time(START), Time(START + 8 * MINUTE), 8))]
+
+    assert lows(RATE) == [1.0, None, None, None, None, 8.0, 8.0, None]
+    assert lows(other) == [None, None, None, None, 7.0, None, None, None]
+    assert found.extent()[1] == START + 6 * MINUTE
+    late = archived(FolderStore(tmp_path / "late"), [record(0, 1.0), record(MINUTE, 2.0, other)])
+    assert [row[0] for row in rows(thin(late, RATE, Time(START), Time(START + 2 * MINUTE), 4))] == [1.0, 1.0, 1.0, None]
+
+
 def test_texts_have_a_last_value_only(tmp_path: Path) -> None:
     name = "mid-sdp/subarray/01/obsState"
     records = [record(at * SECOND, one, name) for at, one in enumerate(("EMPTY", "IDLE", "IDLE", "READY"))]
@@ -65,6 +81,9 @@ class Made(HistoryArchive):
 
     def __init__(self, values: list[tuple[int, float]]) -> None:
         self._values = values
+
+    def extent(self) -> tuple[Time, Time]:
+        return Time(START), Time(START)
 
     def find(self, name: str, begin: Time, end: Time) -> Series:
         lengths = np.array([length for length, _ in self._values])
