@@ -10,7 +10,6 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, expect
 
-from facade.archive.history import HistoryArchive
 from facade.archive.stores import FolderStore
 from facade.infra.ports import choose_port
 from facade.kernel.clock import SystemClock
@@ -43,7 +42,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     scene.change("EMPTY", attribute="obsState", device=SUBARRAY)
     scene.change(2, attribute="unacknowledgedCount", device="mid-sdp/alerts/0")
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    answers = ArchivedAnswers(str(tmp_path), HistoryArchive(FolderStore(tmp_path)), ICD, site, clock, 50)
+    answers = ArchivedAnswers(FolderStore(tmp_path), ICD, site, clock, 50)
     doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), clock)
     app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers)
     server = uvicorn.Server(uvicorn.Config(app, port=(port := choose_port()), log_config=None, ws="none"))

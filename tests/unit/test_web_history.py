@@ -12,7 +12,6 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from starlette.testclient import TestClient
 
-from facade.archive.history import HistoryArchive
 from facade.archive.stores import FolderStore
 from facade.kernel.clock import ManualClock, Time, utc_text
 from sdp_facade_clients.web.app import make_app
@@ -47,9 +46,8 @@ def site(devices: dict[str, str]) -> Site:
 def page(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     folder = tmp_path_factory.mktemp("archive")
     night(folder)
-    store = FolderStore(folder)
     made = site(DEVICES)
-    answers = ArchivedAnswers(str(folder), HistoryArchive(store), ICD, made, ManualClock(), 50)
+    answers = ArchivedAnswers(FolderStore(folder), ICD, made, ManualClock(), 50)
     return client(answers, made)
 
 
@@ -163,9 +161,9 @@ def test_a_second_of_the_past_has_all_that_the_page_shows(page: TestClient) -> N
 def test_of_many_devices_of_a_class_one_is_given_whole(tmp_path: Path) -> None:
     nodes = [node_device(node) for node in range(MOST_DEVICES + 1)]
     names = ("State", "Status")
-    found = archived(FolderStore(tmp_path), [record(0, name, f"{node}/{name}") for node in nodes for name in names])
+    archived(FolderStore(tmp_path), [record(0, name, f"{node}/{name}") for node in nodes for name in names])
     made = site(dict.fromkeys(nodes, "SdpIngestNode"))
-    answers = ArchivedAnswers(str(tmp_path), found, ICD, made, ManualClock(), 50)
+    answers = ArchivedAnswers(FolderStore(tmp_path), ICD, made, ManualClock(), 50)
     values = answers.at("", nodes[7])["values"]
     assert [len(values[node]) for node in nodes] == [2 if node == nodes[7] else 1 for node in nodes]
 

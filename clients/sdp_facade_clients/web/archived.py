@@ -1,11 +1,12 @@
 """Answers of the operator's page from an archive: one second of the past, and thinned histories."""
 
+import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from facade.archive.history import HistoryArchive, unit_in
 from facade.archive.moment import COMMANDS_BACK, MomentArchive
-from facade.archive.stores import open_store
+from facade.archive.stores import Store
 from facade.archive.thinned import thin
 from facade.flows.telemetry.plan import FIGURES
 from facade.kernel.clock import DAY, Clock, as_duration, as_seconds, utc_text
@@ -17,6 +18,8 @@ from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_P
 from sdp_facade_clients.web.site import MASTER, Site
 
 _LONGEST: Final = LONGEST_DAYS * DAY
+_LISTED: Final = 10.0
+"""[s]"""
 _NODES: Final = "SdpIngestNode"
 NEVER_KNOWN: Final = {
     "nodes": "the silence of each node is not archived",
@@ -29,12 +32,34 @@ NEVER_KNOWN: Final = {
 """What no archive answers for a second of the past, by question of the page."""
 
 
+class _ListedStore:
+    """A store whose files are listed once in `_LISTED` only: a month has thousands, and new ones come in minutes."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._names: dict[str, tuple[float, list[str]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def names(self, topic: str = "*") -> list[str]:
+        at, names = self._names.get(topic, (-math.inf, []))
+        if (now := self._clock.monotonic()) - at > _LISTED:
+            names = self._store.names(topic)
+            self._names[topic] = now, names
+        return names
+
+
 class ArchivedAnswers:
     """Answers for any thread; each method may raise `ArchiveError` or `ConfigError`."""
 
-    def __init__(self, place: str, history: HistoryArchive, icd: Icd, site: Site, clock: Clock, rack_size: int) -> None:
-        self._history, self._icd, self._site = history, icd, site
-        self._moments = MomentArchive(open_store(place), history, icd, rack_size, clock)
+    def __init__(self, store: Store, icd: Icd, site: Site, clock: Clock, rack_size: int) -> None:
+        listed = cast(Store, _ListedStore(store, clock))
+        self._history, self._icd, self._site = HistoryArchive(listed), icd, site
+        self._moments = MomentArchive(listed, self._history, icd, rack_size, clock)
 
     def at(self, time: str, device: str) -> dict[str, Any]:
         """Return what the devices showed at a second, by default the newest of the archive.

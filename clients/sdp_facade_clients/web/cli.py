@@ -176,6 +176,6 @@ def _archived(place: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, A
         raise ConfigError("--archive needs pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
     from facade.archive.stores import open_store
 
-    history = HistoryArchive(open_store(place))
-    answers = ArchivedAnswers(place, history, icd, site, clock, load_settings().rack_size)
-    return {"before": ArchivedTrends(history, clock).before, "answers": answers}
+    store = open_store(place)
+    answers = ArchivedAnswers(store, icd, site, clock, load_settings().rack_size)
+    return {"before": ArchivedTrends(HistoryArchive(store), clock).before, "answers": answers}
