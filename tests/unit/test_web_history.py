@@ -179,6 +179,16 @@ def test_nobody_acts_in_the_past(page: TestClient) -> None:
         )
 
 
+def test_a_store_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(topic: str = "*") -> list[str]:
+        raise OSError("no route to the store")
+
+    store = FolderStore(tmp_path)
+    monkeypatch.setattr(store, "names", names)
+    got = client(ArchivedAnswers(store, ICD, site(DEVICES), ManualClock(), 50), site(DEVICES)).get("/api/at")
+    assert (got.status_code, got.json()) == (502, {"error": "no route to the store"})
+
+
 def test_a_page_without_an_archive_says_so() -> None:
     page = client(None, site(DEVICES))
     assert page.get("/api/site").json()["archive"] is False

@@ -60,7 +60,6 @@ _LONGEST_NAME: Final = 200
 """Longest name of a person, a device or an alarm in the audit [characters]."""
 _MOST_CALLS: Final = 9
 """Most calls that one place takes: it serves one, and the others wait."""
-_UNDONE: Final = "nothing was done"
 _SHARED: Final = 0.5
 """Time during which the same question gets the same answer [s]."""
 _RECONNECT_MS: Final = 500
@@ -331,8 +330,8 @@ class _Pages:
     async def _may(self, request: Request, role: PageRole) -> tuple[Person, dict[str, Any]]:
         """Return the person and the body of a request, which is not even read without the role."""
         if "at" in request.query_params:  # a page that shows the past says so
-            shown = request.query_params["at"]
-            raise RequestRefused(409, f"at: expected a page that shows now, got one that shows {shown:.50}; {_UNDONE}")
+            what = f"expected a page that shows now, got one that shows {request.query_params['at']:.50}"
+            raise RequestRefused(409, f"at: {what}; nothing was done")
         person = self._person(request, used=True)
         _require(person, role)
         self._doors.acts.count(person.name)
@@ -525,7 +524,7 @@ def _answered(handler: Endpoint) -> Endpoint:
             return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)
         except CommandRefused as error:
             return _json({"error": str(error)}, 409)
-        except InfraError as error:
+        except (InfraError, OSError) as error:
             return _json({"error": str(error)}, 502)
         except (FacadeError, TypeError, ValueError) as error:
             return _json({"error": str(error)}, 400)

@@ -119,6 +119,7 @@ _ERRORS: Final = {
     "400": "A parameter is wrong, or the archive has nothing of that time; the text says which.",
     "403": "A page of another site asks.",
     "404": "The server has no archive.",
+    "502": "The store of the archive does not answer.",
     "429": "Too many requests; try again in a moment.",
 }
 
