@@ -45,7 +45,9 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     answers = ArchivedAnswers(FolderStore(tmp_path), ICD, site, clock, 50)
     doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), clock)
     app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers)
-    server = uvicorn.Server(uvicorn.Config(app, port=(port := choose_port()), log_config=None, ws="none"))
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=(port := choose_port()), log_config=None, timeout_graceful_shutdown=1)
+    )
     serving = threading.Thread(target=server.run)
     serving.start()
     until(lambda: server.started, "the page is served")
