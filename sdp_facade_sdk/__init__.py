@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from devices.in_memory import MemoryContext
+    from facade.archive.thinned import history
     from facade.flows.alerts.filter import AlertFilter, Comparison
     from facade.flows.alerts.follower import FollowedAlert
     from facade.flows.alerts.packets import PacketCodec, PacketContent
@@ -48,7 +49,7 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
     "Standing", "StateSource", "TableProducer", "encode_metric", "encode_pointing", "encode_solution",
     # Readers.
     "AlertFilter", "AlertSubscription", "Comparison", "FollowedAlert", "Known", "TelescopeModel", "decode_npy",
-    "decode_solution",
+    "decode_solution", "history",
     # The bus, its settings and errors.
     "BusError", "ConfigError", "FacadeError", "Fenced", "KafkaBus", "NotSent", "OutcomeUnknown", "Record", "Settings",
     "Writer", "load_settings", "open_bus",
@@ -59,6 +60,7 @@ __all__ = [  # noqa: RUF022 - by the parts of docs/api
 _MODULES = {
     "sdp_facade_clients.alert_subscription": ("AlertSubscription",),
     "devices.in_memory": ("MemoryContext",),
+    "facade.archive.thinned": ("history",),
     "facade.kernel.bus.kafka.bus": ("KafkaBus",),
     "facade.kernel.bus.kafka.opening": ("open_bus",),
     "facade.kernel.bus.memory": ("MemoryBus", "MemoryLog"),
@@ -96,5 +98,5 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         from facade.kernel.extras import advice
 
-        text = f"{name} needs {error.name}: {advice(error, 'batches')}"
+        text = f"{name} needs {error.name}: {advice(error, f'{_WHERE[name]}.batches')}"
         raise ModuleNotFoundError(text, name=error.name) from error

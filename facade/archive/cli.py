@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -27,7 +26,7 @@ try:
     from facade.archive.files import advice
     from facade.archive.files import verify as verify_store
     from facade.archive.flow import CLASS
-    from facade.archive.history import SILENT_US, HistoryArchive, Point, Series, draw, sketch, unit_in
+    from facade.archive.history import SILENT_US, HistoryArchive, Point, Series, draw, sketch, text_of, unit_in
     from facade.archive.night.page import render
     from facade.archive.night.report import read_night
     from facade.archive.night.span import choose_night, utc
@@ -277,7 +276,7 @@ def _print_series(series: Series) -> None:
         if one.gap:
             since = f"from {_moment(series.gaps[recorded])} to" if recorded in series.gaps else "before"
             lines.append(f"-- values may be missing {since} {_moment(recorded)} --")
-        lines.append(f"{_moment(one.time)}  {one.quality:7}  {_text(one.value)}")
+        lines.append(f"{_moment(one.time)}  {one.quality:7}  {text_of(one.value)}")
     _echo(lines)
 
 
@@ -289,7 +288,7 @@ def _print_all(points: dict[str, Point], *, as_csv: bool) -> None:
     width = max(map(len, points), default=0)
     lines = [f"{'attribute':{width}}  {'time (UTC)':23}  {'quality':7}  value"]
     for name, (_, one) in points.items():
-        lines.append(f"{name:{width}}  {_moment(one.time)}  {one.quality:7}  {_text(one.value)}")
+        lines.append(f"{name:{width}}  {_moment(one.time)}  {one.quality:7}  {text_of(one.value)}")
     _echo(lines)
 
 
@@ -304,11 +303,7 @@ def _cells(point: Point) -> tuple[Any, ...]:
         datetime.fromtimestamp(time // SECOND, UTC).replace(microsecond=int(time % SECOND))
         for time in (one.time, recorded)
     )
-    return (*(time.isoformat() for time in times), printable(_text(one.value)), one.quality, "gap" if one.gap else "")
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return (*(time.isoformat() for time in times), printable(text_of(one.value)), one.quality, "gap" if one.gap else "")
 
 
 def _echo(lines: Iterable[str]) -> None:

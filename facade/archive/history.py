@@ -10,7 +10,7 @@ are not VALID have a marker.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -27,10 +27,11 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.archive.files import ArchiveError, by_partition, hour_in, no_archive
-from facade.archive.reading import around, bounds, opened, read_batches
+from facade.archive.newest import DISORDER, READERS, NewestRecords
+from facade.archive.reading import around, read_batches
 from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
-from facade.kernel.clock import MINUTE, NEVER, Duration, Time, as_duration, from_ms, to_ms, utc_text
+from facade.kernel.clock import NEVER, Duration, Time, as_duration, utc_text
 from facade.kernel.errors import ConfigError, writing
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.units import unit_of
@@ -40,20 +41,22 @@ from facade.sdp.messages import History
 
 SILENT_US = as_duration(1.5 * REPEAT)
 """Time without a record after which an attribute counts as not recorded [us]."""
-_DISORDER_US = MINUTE
-"""Largest step back of the times in a partition: the clocks of brokers differ [us]."""
-_READERS = 4
-"""Files read at the same time."""
 _MOST_KEPT = 3000
 """Pairs of a file and an attribute with kept records: some days of one attribute."""
 _MOST_NAMES = 5
-_NEWEST: Final = [("key", "ascending"), ("at_us", "descending"), ("offset", "descending")]
 
 _COLUMNS: Final = ("offset", "timestamp", "key", "value")
 _KEPT: Final = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
 """Columns of the records of a file."""
 
 _decode_one = msgspec.json.Decoder(History).decode
+
+QUALITIES: Final = ("VALID", "WARNING", "ALARM", "INVALID")
+"""From the best to the worst."""
+_PLACES: Final = {one: place for place, one in enumerate(QUALITIES)}
+_NO_TIME = Time(-1)
+_NOTHING = History(device="", attribute="", value="", time=_NO_TIME)
+"""Stands for a record that is no message."""
 
 Point = tuple[Time, History]
 """Time of recording, which is the time of the push [Unix us], and the value."""
@@ -73,6 +76,21 @@ class Series:
     last: Time = NEVER
     """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
+    columns: "Columns | None" = None
+    """The points again; None: there are none."""
+
+
+class Columns(NamedTuple):
+    """Points as arrays of shape (points,)."""
+
+    at: npt.NDArray[np.int64]
+    """Time of recording [Unix us]."""
+    time: npt.NDArray[np.int64]
+    """Time of the data [Unix us]."""
+    quality: npt.NDArray[np.int8]
+    """Place in `QUALITIES`."""
+    value: npt.NDArray[np.object_]
+    gap: npt.NDArray[np.bool_]
 
 
 class _Read(NamedTuple):
@@ -85,6 +103,11 @@ class _Read(NamedTuple):
     """Time of recording [Unix us]."""
     messages: npt.NDArray[np.object_]
     """None: it is undecodable."""
+    time: npt.NDArray[np.int64]
+    """Time of the data [Unix us]."""
+    quality: npt.NDArray[np.int8]
+    value: npt.NDArray[np.object_]
+    gap: npt.NDArray[np.bool_]
 
 
 def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
@@ -94,31 +117,33 @@ def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
     """
     logs = {one.log: number for number, one in enumerate(read)}
     log = np.repeat([logs[one.log] for one in read], [len(one.at) for one in read])
-    offset, at, messages = (np.concatenate([one[column] for one in read]) for column in (1, 2, 3))
+    offset, at, *others = (np.concatenate([one[column] for one in read]) for column in range(1, len(_Read._fields)))
     # Each record once, and in the order of time.
     order = np.lexsort((offset, log))
     again = np.zeros(len(order), dtype=np.bool_)
     again[1:] = (np.diff(offset[order]) == 0) & (np.diff(log[order]) == 0)
     once = order[~again]
     once = once[np.lexsort((offset[once], at[once]))]
-    at, messages = at[once], messages[once]
-    is_readable = np.array([one is not None for one in messages], dtype=np.bool_)
-    unreadable = int(np.count_nonzero(~is_readable & (at >= begin) & (at < end)))
-    at, messages = at[is_readable], messages[is_readable]
+    is_readable = others[1][once] != _NO_TIME
+    unreadable = int(np.count_nonzero(~is_readable & (at[once] >= begin) & (at[once] < end)))
+    once = once[is_readable]
     # The last record before the time is the value at its begin.
-    chosen = slice(max(np.searchsorted(at, begin) - 1, 0), np.searchsorted(at, end))
-    times, shown = at[chosen].tolist(), None
-    series = Series(last=times[-1] if times else NEVER, unreadable=unreadable)
-    before = times[0] if times else NEVER
-    for time, one in zip(times, messages[chosen].tolist(), strict=True):
-        has_gap = one.gap or time - before > SILENT_US
-        value = (one.time, one.quality, one.value)
-        if has_gap or value != shown:
-            series.points.append((time, replace(one, gap=True) if has_gap and not one.gap else one))
-            if has_gap and shown is not None:
-                series.gaps[time] = before
-        before, shown = time, value
-    return series
+    once = once[max(np.searchsorted(at[once], begin) - 1, 0) : np.searchsorted(at[once], end)]
+    if not len(once):
+        return Series(unreadable=unreadable)
+    at, messages, time, quality, value, has_gap = (one[once] for one in (at, *others))
+    has_gap[1:] |= np.diff(at) > SILENT_US
+    is_point = has_gap.copy()
+    is_point[0] = True
+    for column in (time, quality, value):
+        is_point[1:] |= np.not_equal(column[1:], column[:-1]).astype(np.bool_)
+    points = [*zip(at[is_point].tolist(), messages[is_point].tolist(), strict=True)]
+    for place in np.flatnonzero(has_gap[is_point]).tolist():
+        points[place] = points[place][0], replace(points[place][1], gap=True)
+    rows = np.flatnonzero(has_gap[1:]) + 1
+    gaps = dict(zip(at[rows].tolist(), at[rows - 1].tolist(), strict=True))
+    columns = Columns(*(one[is_point] for one in (at, time, quality, value, has_gap)))
+    return Series(points, gaps, Time(int(at[-1])), unreadable, columns)
 
 
 class HistoryArchive:
@@ -130,6 +155,7 @@ class HistoryArchive:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
+        self._newest = NewestRecords(store, HISTORY, _decoded)
 
     def extent(self) -> tuple[Time, Time]:
         """Return the times of the first and the last record."""
@@ -156,28 +182,18 @@ class HistoryArchive:
         """Return the values of all attributes at a time [Unix us], by name."""
         partitions = self._partitions()
         self._require(partitions, time, time + Duration(1))
-        return self._at(partitions, time)
+        return self._at(time)
 
-    def _at(self, partitions: list[list[str]], time: Time) -> dict[str, Point]:
-        begin = time - SILENT_US
-        read = self._gather(
-            partitions, begin, time, lambda name: self._read(name, "timestamp", to_ms(begin), to_ms(time))
-        )
-        found: dict[str, Point] = {}
-        newest = pa.concat_tables(table for _, table in read).sort_by(_NEWEST) if read else pa.table({})
-        columns = (newest[name].to_pylist() for name in ("key", "at_us", "value") if read)
-        for key, at, value in zip(*columns, strict=True):
-            name = key.decode(errors="replace")
-            if name not in found and (message := _decoded(value)) is not None:
-                found[name] = at, message
-        return found
+    def _at(self, time: Time) -> dict[str, Point]:
+        newest = self._newest.at(time - SILENT_US, time)
+        return {key.decode(errors="replace"): (one.at, one.content) for key, one in sorted(newest.items())}
 
     # Files
 
     def _gather(self, partitions: list[list[str]], begin: Time, end: Time, read: Callable[[str], Any]) -> list[Any]:
         """Read each file that may have records of a time [Unix us]; return the results."""
-        names = chain.from_iterable(around(files, begin - _DISORDER_US, end + _DISORDER_US) for files in partitions)
-        with ThreadPoolExecutor(_READERS) as pool:
+        names = chain.from_iterable(around(files, begin - DISORDER, end + DISORDER) for files in partitions)
+        with ThreadPoolExecutor(READERS) as pool:
             return [*pool.map(read, names)]
 
     def _partitions(self) -> list[list[str]]:
@@ -193,12 +209,8 @@ class HistoryArchive:
     def _extent(self, partitions: list[list[str]]) -> tuple[Time, Time]:
         hours = {name: hour_in(name) for files in partitions for name in files}
         first, last = min(hours.values()), max(hours.values())
-        times = [time for name, hour in hours.items() if hour in (first, last) for time in self._span(name)]
-        return min(times), max(times)
-
-    def _span(self, name: str) -> Iterator[Time]:
-        with opened(self._store, name) as file:
-            yield from (from_ms(time) for found in bounds(file, "timestamp") for time in found or ())
+        spans = [self._newest.span(name) for name, hour in hours.items() if hour in (first, last)]
+        return min(begin for begin, _ in spans), max(end for _, end in spans)
 
     def _require(self, partitions: list[list[str]], begin: Time, end: Time) -> None:
         first, last = self._extent(partitions)
@@ -207,7 +219,7 @@ class HistoryArchive:
             raise ArchiveError(f"expected a time from {utc_text(first)} to {utc_text(last)}, got {asked}")
 
     def _nothing(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> str:
-        names = self._at(partitions, min(end, self._extent(partitions)[1]))
+        names = self._at(min(end, self._extent(partitions)[1]))
         lowered = {one.lower(): one for one in names}
         near = [one for one in lowered if one.endswith(f"/{name.lower()}")][:_MOST_NAMES]
         near = near or get_close_matches(name.lower(), lowered, _MOST_NAMES)
@@ -217,9 +229,18 @@ class HistoryArchive:
     def _read_rows(self, name: str, key: bytes) -> _Read:
         """Return the records of a key in a file."""
         log, read = self._read(name, "key", key, key)
-        messages = np.empty(len(read), dtype=object)
-        messages[:] = [_decoded(value) for value in read["value"].to_pylist()]
-        return _Read(log, read["offset"].to_numpy(), read["at_us"].to_numpy(), messages)
+        messages = [_decoded(value) for value in read["value"].to_pylist()]
+        some = [_NOTHING if one is None else one for one in messages]
+        return _Read(
+            log,
+            read["offset"].to_numpy(),
+            read["at_us"].to_numpy(),
+            _objects(messages),
+            np.fromiter((one.time for one in some), np.int64, len(some)),
+            np.fromiter((_PLACES[one.quality] for one in some), np.int8, len(some)),
+            _objects([one.value for one in some]),
+            np.fromiter((one.gap for one in some), np.bool_, len(some)),
+        )
 
     def _read(self, name: str, column: str, low: Any, high: Any) -> tuple[str, pa.Table]:
         """Return the log of a file, and its records with a key whose time [Unix ms] or key is from `low` to `high`."""
@@ -232,6 +253,25 @@ class HistoryArchive:
         return log, found.filter(pc.is_valid(found["key"]))
 
 
+_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def number_of(value: Any) -> float:
+    """Return a value of a record as a number; NaN: it is none."""
+    if isinstance(value, str):
+        return _NOT_FINITE.get(value, math.nan)
+    return float(value) if isinstance(value, int | float) else math.nan
+
+
+def text_of(value: Any) -> str:
+    """Return a value of a record as text: of a number or an array, its JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _objects(some: Sequence[Any]) -> npt.NDArray[np.object_]:
+    return np.fromiter(some, np.object_, len(some))  # `array` would make a matrix of lists
+
+
 def _decoded(value: bytes | None) -> History | None:
     try:
         return _decode_one(value or b"")
@@ -242,7 +282,6 @@ def _decoded(value: bytes | None) -> History | None:
 # Pictures
 
 _COLOURS = {"WARNING": "tab:orange", "ALARM": "tab:red", "INVALID": "tab:gray"}
-_NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MOST_TEXTS = 20
 _LINES = 16
 """Height of a plot in a terminal [lines]."""

@@ -11,6 +11,7 @@ FILES = {
     "doors": "unit/test_web_doors.py",
     "proxies": "clients/test_web_proxies.py",
     "browser": "clients/test_web.py",
+    "history": "unit/test_web_history.py",
 }
 ROWS = re.findall(
     r"^\| ([\d., to]+) \| ([^|]+) \| ([^|]*) \|([^|]*)\|$",

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from anyio import BrokenWorkerProcess, CapacityLimiter, fail_after, to_process, to_thread
@@ -40,7 +40,11 @@ from sdp_facade_clients.web.doors import (
     network,
 )
 from sdp_facade_clients.web.feed import HOUR, SPANS, Feed, Points
+from sdp_facade_clients.web.openapi import document
 from sdp_facade_clients.web.site import Site
+
+if TYPE_CHECKING:  # its libraries are of another extra
+    from sdp_facade_clients.web.archived import ArchivedAnswers
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +85,7 @@ def make_app(
     follow: Callable[[str], None] = lambda device: None,
     problem: Callable[[], str] = lambda: "",
     before: Callable[[str, str, float, float], Points] = lambda device, attribute, time, span: ([], []),
+    answers: "ArchivedAnswers | None" = None,
     keep: Callable[[PageAct], None] = lambda act: None,
 ) -> Starlette:
     """Make the web application.
@@ -95,10 +100,12 @@ def make_app(
         Says why the list of devices may be old; empty text: it is not.
     before
         Gives what a scalar showed before a time, as of `sdp_facade_clients.web.past.ArchivedTrends.before`.
+    answers
+        Answers from an archive; None: the page has none, and says so.
     keep
         Called with each act that no record of another program has with its person; without waiting for anything.
     """
-    pages = _Pages(feed, site, doors, follow, problem, before, _Journal(keep, SystemClock()))
+    pages = _Pages(feed, site, doors, follow, problem, before, answers, _Journal(keep, SystemClock()))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -130,11 +137,14 @@ class _Pages:
         follow: Callable[[str], None],
         problem: Callable[[], str],
         before: Callable[[str, str, float, float], Points],
+        answers: "ArchivedAnswers | None",
         journal: "_Journal",
     ) -> None:
         self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
         self._follow, self._problem, self._before = follow, problem, before
+        self._answers = answers
         self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
+        self._of_archive = _Places(anybody=2, people=2)
         self._checks = CapacityLimiter(1)
 
     def asked(self, handler: Endpoint) -> Endpoint:
@@ -162,14 +172,17 @@ class _Pages:
             shared = _Shared(call, places)
 
             async def answer(request: Request) -> Response:
-                given = tuple(request.query_params.get(name, "") for name in names)
+                given = tuple(",".join(request.query_params.getlist(name)) for name in names)
                 version = 0 if about is None else self._feed.changed(about(*given))
                 return await shared.answer(given, version, is_person=bool(self._person(request).name))
 
             return answer
 
         return {
-            "site": asked(lambda: {**site.description(), "problem": self._problem()}),
+            "site": asked(lambda: {**site.description(), "problem": self._problem(), "archive": bool(self._answers)}),
+            "openapi.json": asked(document),
+            "at": asked(self._at, "time", "device", places=self._of_archive),
+            "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
             "me": self._me,
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute", "hours"),
@@ -240,6 +253,18 @@ class _Pages:
 
         return answer
 
+    def _archived(self) -> "ArchivedAnswers":
+        if self._answers is None:
+            what = "expected a page with an archive, got one without: start its server with --archive FOLDER"
+            raise RequestRefused(404, what)
+        return self._answers
+
+    def _at(self, time: str, device: str) -> Any:
+        return self._archived().at(time, device)
+
+    def _history(self, *asked: str) -> Any:
+        return self._archived().history(*asked)
+
     def _trend(self, device: str, attribute: str, hours: str) -> Points:
         self._site.require(device, attribute)
         spans = {f"{span / HOUR:g}": span for span in SPANS} | {"": HOUR}
@@ -304,6 +329,9 @@ class _Pages:
 
     async def _may(self, request: Request, role: PageRole) -> tuple[Person, dict[str, Any]]:
         """Return the person and the body of a request, which is not even read without the role."""
+        if "at" in request.query_params:  # a page that shows the past says so
+            what = f"expected a page that shows now, got one that shows {request.query_params['at']:.50}"
+            raise RequestRefused(409, f"at: {what}; nothing was done")
         person = self._person(request, used=True)
         _require(person, role)
         self._doors.acts.count(person.name)
@@ -496,7 +524,7 @@ def _answered(handler: Endpoint) -> Endpoint:
             return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)
         except CommandRefused as error:
             return _json({"error": str(error)}, 409)
-        except InfraError as error:
+        except (InfraError, OSError) as error:
             return _json({"error": str(error)}, 502)
         except (FacadeError, TypeError, ValueError) as error:
             return _json({"error": str(error)}, 400)

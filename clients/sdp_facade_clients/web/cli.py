@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.cli.tango_host import TangoHost, require_tango_database
 from facade.kernel.clock import Clock, SystemClock
-from facade.kernel.config import load_client_settings
+from facade.kernel.config import load_client_settings, load_settings
 from facade.kernel.console import say
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
@@ -24,7 +24,8 @@ from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.web import how_to_install
 
 if TYPE_CHECKING:
-    from sdp_facade_clients.web.past import ArchivedTrends
+    from facade.kernel.icd.model import Icd
+    from sdp_facade_clients.web.site import Site
 
 LOCAL = ("localhost", "127.0.0.1")
 TOKENS = "SDP_WEB_TOKENS"
@@ -63,7 +64,7 @@ def web(
         typer.Option(
             envvar=ARCHIVE,
             metavar="FOLDER",
-            help="Archive with the history of attributes, a folder or its URL: trends begin with what it has.",
+            help="Archive, a folder or its URL: the page then also shows the past.",
         ),
     ] = "",
     banner: Annotated[str, typer.Option(help="Text on every page, such as: simulated data.")] = "",
@@ -116,7 +117,7 @@ def web(
         follow=following.ask,
         problem=lambda: following.problem,
         keep=_kept(clock),
-        **({"before": _past(archive, clock).before} if archive else {}),
+        **(_archived(archive, icd, site, clock) if archive else {}),
     )
     config = uvicorn.Config(
         app,
@@ -165,12 +166,16 @@ def _kept(clock: Clock) -> Callable[[PageAct], None]:
     return lambda act: writer.send(act_record(act))
 
 
-def _past(place: str, clock: Clock) -> "ArchivedTrends":
+def _archived(place: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, Any]:
+    """Return what the application takes from an archive."""
     try:
         from facade.archive.history import HistoryArchive
+        from sdp_facade_clients.web.archived import ArchivedAnswers
         from sdp_facade_clients.web.past import ArchivedTrends
     except ImportError as error:
         raise ConfigError("--archive needs pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
     from facade.archive.stores import open_store
 
-    return ArchivedTrends(HistoryArchive(open_store(place)), clock)
+    store = open_store(place)
+    answers = ArchivedAnswers(store, icd, site, clock, load_settings().rack_size)
+    return {"before": ArchivedTrends(HistoryArchive(store), clock).before, "answers": answers}

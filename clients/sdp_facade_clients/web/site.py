@@ -114,6 +114,10 @@ class Site:
             "figure": entry.account.figure if entry.account else None,
         }
 
+    def kinds(self) -> Mapping[str, str]:
+        """Return the class of each device of the deployment."""
+        return self._devices()
+
     def schemas(self, family: str) -> Mapping[str, Schema]:
         """Return the JSON Schemas of an argument by version, the oldest first."""
         return _known(self._icd.arguments, family, "family")
@@ -147,14 +151,36 @@ class Site:
         if self.alerts_device not in silent:
             with suppress(FacadeError):
                 alarms = json.loads(self._only(ALERTS).command("GetAlarms"))
-        answers = {name: read(*one) for name, one in QUESTIONS.items()}
         away = {
             instances[one]: f"no answer since {utc_seconds(as_time(at))}"
             for one, at in silent.items()
             if one in instances
         }
-        registered, labels = sorted({*instances.values()}), self._icd.enums["HealthState"]
-        judged = judge(see(answers, alarms, registered, lambda one: away.get(one, ""), labels), self._icd.conditions)
+        return self._judged(read, alarms, lambda one: away.get(one, ""))
+
+    def judged_of(self, values: Mapping[str, Mapping[str, list[Any]]], alarms: Any) -> dict[str, Any]:
+        """Return whether all was well, by the values of a frame and the alarms, both from an archive."""
+        labels = self._icd.enums["HealthState"]
+
+        def read(device: str, names: Sequence[str]) -> dict[str, Any] | None:
+            if device not in values:
+                return None
+            found = {one: values[device].get(one, [None, "INVALID"]) for one in names}
+            told = {one: None if quality == "INVALID" else value for one, (value, quality, *_) in found.items()}
+            if told.get("healthState") in labels:  # the history has labels
+                told["healthState"] = labels.index(told["healthState"])
+            return told
+
+        judged = self._judged(read, alarms, lambda one: "")
+        # What is to be done is for those who stand there now.
+        return judged | {"findings": [one | {"do": ""} for one in judged["findings"]]}
+
+    def _judged(
+        self, read: Callable[[str, Sequence[str]], dict[str, Any] | None], alarms: Any, away: Callable[[str], str]
+    ) -> dict[str, Any]:
+        answers = {name: read(*one) for name, one in QUESTIONS.items()}
+        registered, labels = sorted({*self._instances().values()}), self._icd.enums["HealthState"]
+        judged = judge(see(answers, alarms, registered, away, labels), self._icd.conditions)
         findings = [one._asdict() for one in judged.findings]
         return {"state": judged.state, "idle": judged.is_idle, "findings": findings}
 

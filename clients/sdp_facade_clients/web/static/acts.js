@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { text, tile } from "./parts.js";
-import { ask, utc } from "./store.js";
+import { ask, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
 
 const SPANS = { "10m": "10 min", "1h": "1 h", "12h": "12 h", "7d": "7 d" };
@@ -23,6 +23,7 @@ async function read() {
 }
 
 export function openActs(who) {
+  if (store.past) return;
   if (who) view.who = who;
   if (!view.busy) read();
 }
@@ -32,6 +33,7 @@ const fits = (one) => has(`${one.operator} ${one.client}`, view.who) && has(`${o
   && (!view.kind || one.kind === view.kind);
 
 export function actsPage() {
+  if (store.past) return tile("What people did and were refused", html`<p>${unknown("acts")}</p>`, "full");
   const all = view.all ?? [];
   const some = all.filter(fits);
   const kinds = [...new Set(all.map((one) => one.kind))].sort();

@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, coded, entryLine, plain, tile } from "./parts.js";
-import { act, ask, isCut, kindOf, look, now, onNews, only, store, utc } from "./store.js";
+import { act, ask, barred, isCut, kindOf, look, now, onNews, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
 
 const isNarrow = () => innerWidth <= 900;
@@ -36,7 +36,7 @@ const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 async function refresh() {
   const begun = performance.now();
   try {
-    const before = audio && view.looked >= 0 ? new Set(view.all.filter(isTold).map(toneOf)) : null;
+    const before = audio && !store.past && view.looked >= 0 ? new Set(view.all.filter(isTold).map(toneOf)) : null;
     view.all = await ask("alarms"); // the most urgent first
     if (before) sound(view.all.filter((one) => isTold(one) && !before.has(toneOf(one))));
     view.error = "";
@@ -73,7 +73,9 @@ async function refreshSoon() {
   reading = false;
 }
 const isCounted = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
+let of = null; // the second of the past whose alarms were read last
 onNews((alerts) => {
+  if (of !== store.past) [of, shown, view.looked] = [store.past, "", -Infinity]; // what is new there makes no tone
   const [device, master] = [only("SdpAlerts"), only("SdpMaster")];
   const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isCounted).map(([name]) => name);
   const newest = [...names.map((name) => store.values.get(`${device}/${name}`)?.[0]), Object.keys(store.silent),
@@ -101,9 +103,9 @@ export function judgement() {
     ${idle && !old ? html`<p>Nothing to do.</p>` : nothing}<ul class="steps">${findings.map(step)}</ul>`;
 }
 
-const notCurrent = (why) => (why ? html`<p class="said wrong">Not current: ${why}</p>` : nothing);
+const notCurrent = (why) => (why ? html`<p class="said wrong">${store.past ? "" : "Not current: "}${why}</p>` : nothing);
 // The alarms themselves may be older than the judgement: SdpAlerts is silent, or has no broker.
-const whyOld = () => look(only("SdpAlerts"), "activeCount").why || view.error;
+const whyOld = () => (!store.past && look(only("SdpAlerts"), "activeCount").why) || view.error;
 const since = (alarm) => (alarm.raised_at ? age(now() - alarm.raised_at) : "");
 
 export function alarmLines(some) {
@@ -157,9 +159,11 @@ export function alarmsPage() {
 
 // From the stream itself, before the list is read again.
 export function newestAlerts(most) {
-  const lines = store.alerts.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
+  const all = store.past ? store.past.alerts : store.alerts;
+  if (!all) return notCurrent(unknown("alerts"));
+  const lines = all.slice(-most).reverse().map((one) => html`<tr>${entryLine(one)}</tr>`);
   return html`${notCurrent(whyOld())}${lines.length ? html`<table class="log"><tbody>${lines}</tbody></table>`
-    : whyOld() ? nothing : html`<p>None: the log of alerts is empty.</p>`}`;
+    : whyOld() ? nothing : html`<p>${store.past ? "None in the hour before." : "None: the log of alerts is empty."}</p>`}`;
 }
 
 function filter(event) {
@@ -218,16 +222,17 @@ function detail() {
 
 // What came of an action is said beside the button that was pressed: `place` is `list` or `one`.
 function tools(some, place) {
-  const may = store.me.role !== "viewer";
+  const why = barred("operator", "Sign in as operator to act.");
+  if (store.past) return html`<p><small>${why}</small></p>`;
   const buttons = Object.entries(TITLES).map(([name, title]) => {
     const fitting = some.filter((one) => store.site.actions[name].includes(one.state));
-    return html`<button ?disabled=${!may || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
+    return html`<button ?disabled=${why || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
   });
   const shelves = SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`);
   return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarm${some.length === 1 ? "" : "s"}">
     <label>Comment <input class="comment" type="text" maxlength="500"></label>
     <label>for <select class="shelf" aria-label="Shelve for">${shelves}</select></label>
-    ${buttons}${may ? nothing : html`<small>Sign in as operator to act.</small>`}</div>
+    ${buttons}${why ? html`<small>${why}</small>` : nothing}</div>
     <p class="said ${view.wrong ? "wrong" : ""}" role="status">${view.place === place ? view.said : ""}</p>`;
 }
 

@@ -2,7 +2,7 @@
 
 import { html, nothing, render } from "./vendor/lit-html.js";
 import { cell, plain } from "./parts.js";
-import { dropPlots } from "./plots.js";
+import { dropPlots, updatePlots } from "./plots.js";
 import { act, describe, devicesOf, isCut, isDeployed, look, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { isShared } from "./stream.js";
 import { actsPage, openActs } from "./acts.js";
@@ -11,6 +11,7 @@ import { approvals } from "./approvals.js";
 import { busPage, openBus } from "./bus.js";
 import { flowDevices, flowPage } from "./flow.js";
 import { nodesPage } from "./nodes.js";
+import { pastBar, pastButton, startPast } from "./past.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
 import { subarrayPage } from "./subarray.js";
 
@@ -61,7 +62,8 @@ function whole(page, what) {
   return html`
     <header>
       <h1>SDP <small>${site?.tango_host ?? ""}</small></h1>
-      <span class="clock">${utc(now())}</span>
+      <span class="clock">${store.past ? "the past" : utc(now())}</span>
+      ${pastButton()}
       ${soundButton()}
       <button @click=${theme} aria-label="Dark or light">◐</button>
       ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
@@ -73,6 +75,7 @@ function whole(page, what) {
         ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
         <a href="explore/#/browse/sdp:root" target="_blank">Explore</a></nav>
     </header>
+    ${pastBar()}
     ${isShared ? nothing : html`<p><small>This browser opens a connection for each tab: six tabs at once get no answers.</small></p>`}
     ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page
       has been started again. <button @click=${signIn}>Sign in again</button>
@@ -128,4 +131,5 @@ addEventListener("hashchange", () => {
   scrollTo(0, 0);
 });
 onNews(redraw);
+startPast(updatePlots, () => OPENED[address()[0]]?.(address()[1]));
 start();

@@ -17,6 +17,7 @@ function staging(device) {
 }
 
 onNews(() => {
+  if (store.past) return;
   for (const device of Object.keys(store.site?.devices ?? {})) {
     const ids = Object.keys(kindOf(device)?.commands ?? {}).length ? staging(device) : "";
     if (ids === (seen.get(device) ?? "")) continue;
@@ -44,6 +45,7 @@ const say = (text, wrong) => { said = { text, wrong, place: location.hash }; };
 const plain = (name) => name.trim().toLowerCase();
 
 export function approvals() {
+  if (store.past) return nothing;
   const commands = [...waiting.values()].flat().filter(waits);
   const old = said.place !== location.hash;
   return html`<section class="waiting" aria-label="Commands that wait for a second person" aria-live="polite">

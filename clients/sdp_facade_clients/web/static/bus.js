@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { attributeTable, figures, folded, tile } from "./parts.js";
-import { act, ask, only, store, utc } from "./store.js";
+import { act, ask, barred, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { statusTile, streams } from "./pages.js";
 
@@ -13,7 +13,7 @@ const view = { since: "10m", found: null, said: "", wrong: false, chosen: new Se
 export function busPage() {
   const bus = only("SdpBus");
   return html`${statusTile(bus, figures(bus, ["connected", "workersAlive", "workersWanted"]))}
-    ${tile("Dead letters", letters(), "full")}
+    ${tile("Dead letters", store.past ? html`<p>${unknown("dead-letters")}</p>` : letters(), "full")}
     ${tile("Streams", streams(), "full")}
     ${folded("All attributes", attributeTable(bus))}`;
 }
@@ -54,14 +54,14 @@ function row(one) {
 
 // What putting back would do; only what was tried can be put back.
 function dryRun({ letters: some, answer }) {
-  const may = store.me.role === "expert";
+  const why = barred("expert", "Putting back needs the role expert.");
   return html`<table><caption>Dry run: ${answer.chosen} of ${some.length} would be put back</caption>
     <thead><tr><th>Topic</th><th>Reason</th><th>Dead letters</th><th>A redrive</th></tr></thead>
     <tbody>${answer.counts.map((one) => html`<tr><td>${one.topic}</td><td>${one.reason}</td><td>${one.letters}</td>
       <td>${one.fate.replaceAll("_", " ")} ${one.failure ?? ""}</td></tr>`)}</tbody></table>
     <div class="tools">
-      <button ?disabled=${!may || view.busy || !answer.chosen} @click=${() => redrive(some, true)}>Put back ${answer.chosen}</button>
-      ${may ? nothing : html`<small>Putting back needs the role expert.</small>`}</div>`;
+      <button ?disabled=${why || view.busy || !answer.chosen} @click=${() => redrive(some, true)}>Put back ${answer.chosen}</button>
+      ${why ? html`<small>${why}</small>` : nothing}</div>`;
 }
 
 async function busy(call) {
@@ -93,5 +93,5 @@ const redrive = (some, put_back) => busy(async () => {
 });
 
 export function openBus() {
-  if (!view.busy) lookForLetters();
+  if (!view.busy && !store.past) lookForLetters();
 }

@@ -32,7 +32,7 @@ const nameOf = (device) => `Node ${numberOf(device)}`;
 const attributeOf = (name) => kindOf(devicesOf("SdpIngestNode")[0])?.attributes[name];
 
 async function refresh() {
-  if (performance.now() - view.looked < REFRESH_MS) return;
+  if (store.past || performance.now() - view.looked < REFRESH_MS) return;
   view.looked = performance.now();
   try {
     [view.all, view.error] = [await ask("nodes"), ""];
@@ -45,6 +45,7 @@ async function refresh() {
 
 // The figures of now; none if they are not current: a worker that is behind is no fault of the nodes.
 function figures() {
+  if (store.past) return store.past.nodes ?? {};
   const { quality } = look(only("SdpMaster"), "heapRate");
   return view.error || quality === "INVALID" ? {} : view.all;
 }

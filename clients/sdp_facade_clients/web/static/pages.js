@@ -57,8 +57,8 @@ export function streams() {
     <tbody>${known.map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
       ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false, !isOld) : ""}</td>`)}</tr>`)}</tbody>
     </table></div>
-    ${others.length ? html`<p class="soft">Nobody accounts for ${others.join(", ")}: their parts are not deployed, or have never run.</p>`
-      : nothing}`;
+    ${others.length ? html`<p class="soft">${store.past ? "The archive has no account of that second" : "Nobody accounts"} for ${
+      others.join(", ")}${store.past ? "." : ": their parts are not deployed, or have never run."}</p>` : nothing}`;
 }
 
 export function statusTile(device, more = nothing, title = device) {

@@ -3,13 +3,15 @@
 import { html } from "./vendor/lit-html.js";
 import uPlot from "./vendor/uPlot.esm.js";
 import { redraw } from "./app.js";
+import { marked, marksOf } from "./happened.js";
 import { age, quantity, saidLimits, text } from "./parts.js";
-import { ask, isCut, kindOf, look, now, store, utc } from "./store.js";
+import { ask, isCut, kindOf, look, now, setAddress, store, utc } from "./store.js";
 
 const HOUR = 3600;
-let hours = 1; // of the trends
+let hours = new URLSearchParams(location.search).get("hours") === "12" ? 12 : 1; // of the trends; in the address, for others
 const SHORTEST = 300; // time that a trend shows at the least [s]
 const LATE = 60; // after the begin of the hour, from which a trend says when it begins [s]
+const BINS = 400; // of a trend of the past
 const HEIGHT = 150; // of a plot [px]
 const MOST_ROWS = 120; // of a waterfall
 const READ_MS = 5000; // between two reads of an attribute that sends no events
@@ -20,6 +22,9 @@ const kept = (Kind) => (device, attribute, over) => {
   if (!plots.has(key)) plots.set(key, new Kind(device, attribute, over));
   return plots.get(key).element;
 };
+
+// All at once: the page shows another time.
+export const updatePlots = () => plots.forEach((plot) => plot.update());
 
 export function dropPlots() {
   plots.forEach((plot) => plot.end());
@@ -137,7 +142,7 @@ function lines(parent, { time = false, range, names, limits = [], said = short }
   return new uPlot({
     width: 420, height: HEIGHT, legend: { show: false }, scales,
     tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
-    hooks: { draw: [namesOfLimits(limits)] },
+    hooks: { draw: [namesOfLimits(limits), ...(time ? [marksOf] : [])] },
     axes: [time ? { ...axis, values: clock, incrs: STEPS } : names ? byName : numbers, { ...numbers, size: 64 }],
     series: [{}, { stroke, width: 1.4, spanGaps: false, points, paths, fill: names ? line : undefined },
       ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points, auto: false }))],
@@ -164,16 +169,26 @@ class Trend extends Plot {
     this.lines({ time: true, range, limits: this.limits, said: isScaled ? said : undefined });
   }
   async draw() {
-    const [times, values] = await ask("trend", { device: this.device, attribute: this.attribute, hours });
+    const { device, attribute } = this;
+    const [times, values] = await (store.past ? this.archived() : ask("trend", { device, attribute, hours }));
     this.first = times[0] ?? Infinity;
     this.show([times, values, ...this.limits.map(({ value }) => times.map(() => value))]);
     return [this.title, ...this.limits.map(({ title }) => title), ...why(times, values)].join("; ");
+  }
+  // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line.
+  async archived() {
+    if (store.past.why) throw new Error(store.past.why);
+    const [begin, end] = [now() - hours * HOUR, now() + 1].map((time) => new Date(time * 1000).toISOString());
+    const { series: [{ rows }] } = await ask("history", { device: this.device, attribute: this.attribute, begin, end, points: BINS });
+    const points = rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max]).map((one) => [Date.parse(time) / 1000, one]));
+    return [points.map(([time]) => time), points.map(([, value]) => value)];
   }
 }
 
 // Why a trend is empty, or begins within the hour.
 function why(times, values) {
   const first = values.findIndex((one) => one !== null);
+  if (store.past) return [...(first < 0 ? ["the archive has no values of this time"] : []), ...marked(now() - hours * HOUR, now())];
   if (!times.length) return ["no values yet: this page's server begins to follow it now"];
   if (first < 0) return [`no valid value since ${utc(times[0])}`];
   return times[0] > now() - hours * HOUR + LATE ? [`begins at ${utc(times[0])}, when this page's server began to follow it`] : [];
@@ -237,7 +252,8 @@ class Waterfall extends Picture {
   }
   async draw() {
     const seen = await this.current();
-    if (seen.time !== this.newest) {
+    if (store.past) this.rows = [];
+    if (seen.time !== this.newest || store.past) {
       this.newest = seen.time;
       this.rows = [seen.value ?? [], ...this.rows].slice(0, MOST_ROWS);
     }
@@ -249,7 +265,12 @@ export const trend = kept(Trend);
 
 // The choice between the times that trends go back.
 export function spans() {
-  const choose = (event) => { hours = Number(event.target.value); dropPlots(); redraw(); };
+  const choose = (event) => {
+    hours = Number(event.target.value);
+    setAddress("hours", hours === 1 ? null : hours);
+    dropPlots();
+    redraw();
+  };
   return html`<div class="tools"><label>Trends of the last <select @change=${choose}>${[[1, "1 h"], [12, "12 h"]].map(([value, title]) =>
     html`<option value=${value} ?selected=${value === hours}>${title}</option>`)}</select></label></div>`;
 }

@@ -12,7 +12,8 @@ const SILENT_MS = 2200; // the server sends a frame at least each second
 export const store = {
   site: null, // see clients/sdp_facade_clients/web/site.py, description
   me: { name: "", role: "viewer", can_sign_in: false, ended: false }, // a session that has ended is said
-  values: new Map(), // "device/attribute" -> [value, quality, time, error]
+  values: new Map(), // "device/attribute" -> [value, quality, time, error], of now or of the shown second
+  past: null, // what the archive has of the second that the page shows; null: it shows now
   away: "", // why the Tango database does not answer
   replays: new Map(), // device -> its Status, which says that it shows a replay
   silent: {}, // device -> time of its last answer [Unix s]
@@ -23,6 +24,7 @@ export const store = {
   refused: "", // error of the last request
 };
 
+const live = store.values; // of now, whatever is shown
 const listeners = new Set();
 export const onNews = (call) => {
   listeners.add(call);
@@ -31,10 +33,11 @@ export const onNews = (call) => {
 const tell = (alerts) => listeners.forEach((call) => call(alerts));
 
 export function isCut() {
-  return store.lastFrame === null || performance.now() - store.lastFrame > SILENT_MS;
+  return !store.past && (store.lastFrame === null || performance.now() - store.lastFrame > SILENT_MS);
 }
 
 export function now() {
+  if (store.past) return store.past.time;
   return store.lastTime === null ? Date.now() / 1000 : store.lastTime + (performance.now() - store.lastFrame) / 1000;
 }
 
@@ -50,6 +53,7 @@ function isOffTheBus(device) {
 export function look(device, attribute) {
   const found = store.values.get(`${device}/${attribute}`);
   const [value, quality, time, error] = found ?? [null, "INVALID", 0, ""];
+  if (store.past) return { value, quality, time, why: found ? "" : store.past.why ?? "the archive has no value of that second" };
   if (isCut()) return { value, quality: "INVALID", time, why: "no connection to the server of this page" };
   if (device in store.silent) return { value, quality: "INVALID", time, why: `no answer since ${utc(store.silent[device])}` };
   if (!isLocal(device, attribute) && isOffTheBus(device)) return { value, quality: "INVALID", time, why: "no broker answers" };
@@ -88,14 +92,53 @@ export function isDeployed(device) {
 export const only = (kind) => devicesOf(kind)[0] ?? "";
 export const kindOf = (device) => store.site?.classes[store.site.devices[device]];
 
+// The values of a second of the past, by device and attribute, take the place of those of now; null: now again.
+export function showPast(past) {
+  store.past = past;
+  const all = Object.entries(past?.values ?? {}).flatMap(([device, some]) =>
+    Object.entries(some).map(([name, value]) => [`${device}/${name}`, value]));
+  store.values = past ? new Map(all) : live;
+  store.turn += 1;
+  document.documentElement.toggleAttribute("data-past", Boolean(past));
+  tell([]);
+}
+export const nowOf = (device, attribute) => live.get(`${device}/${attribute}`)?.[0];
+
+// What is the same at any time. All else is answered by the second of the past that is shown, or is unknown.
+const TIMELESS = new Set(["site", "me", "schemas", "at", "history"]);
+export const unknown = (part) => store.past.why ?? `Not known of a past second: ${store.past.unknown[part] ?? "it is not archived"}`;
+function fromPast(path, { device }) {
+  const found = store.past[path];
+  if (!found) throw new Error(unknown(path));
+  return path === "commands" ? found[device] ?? [] : found;
+}
+
+// What the address says of time: another person who opens it sees the same.
+export function setAddress(name, value) {
+  const address = new URL(location.href);
+  if (value === null) address.searchParams.delete(name);
+  else address.searchParams.set(name, value);
+  history.replaceState(history.state, "", address.href.replaceAll("%3A", ":"));
+}
+
+// Why a person may not act now; empty: they may.
+const ROLES = ["viewer", "operator", "expert"];
+export function barred(role, why) {
+  if (store.past) return "The page shows the past, where nobody can act.";
+  return ROLES.indexOf(store.me.role) < ROLES.indexOf(role) ? why : "";
+}
+
 export async function ask(path, parameters = {}) {
+  if (store.past && !TIMELESS.has(path)) return fromPast(path, parameters);
   const query = new URLSearchParams(parameters).toString();
   const signal = AbortSignal.timeout(ANSWERS_MS); // a server that stands still would be waited for minutes
   return answer(fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
 }
 
+// Each action says if the page shows the past: the server refuses it then.
 export async function act(path, body) {
-  return answer(fetch(new URL(`api/${path}`, BASE), {
+  const at = store.past && !path.startsWith("sign-") ? `?at=${new Date(store.past.time * 1000).toISOString()}` : "";
+  return answer(fetch(new URL(`api/${path}${at}`, BASE), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   }));
 }
@@ -103,6 +146,7 @@ export async function act(path, body) {
 // Have the server follow all attributes of a device; asked again each minute, while somebody looks at it.
 const followed = new Map(); // devices whose values were asked for, and when: the server forgets those that nobody asks for
 export function follow(device) {
+  if (store.past) return store.past.want?.(device);
   if (performance.now() - (followed.get(device) ?? -Infinity) > 60000) {
     followed.set(device, performance.now());
     ask("follow", { device }).catch(() => followed.delete(device));
@@ -124,7 +168,7 @@ function take(frame) {
   store.away = frame.away ?? store.away;
   for (const [device, attributes] of Object.entries(frame.values))
     for (const [name, value] of Object.entries(attributes)) {
-      store.values.set(`${device}/${name}`, value);
+      live.set(`${device}/${name}`, value);
       if (name === "Status") store.replays[/\bREPLAY\b/.test(value[0]) ? "set" : "delete"](device, value[0]);
     }
   tell(frame.alerts);
@@ -136,7 +180,7 @@ export async function start() {
       store.alerts = [...store.alerts, ...frame.alerts].slice(-500);
       return take(frame);
     }
-    store.values.clear();
+    live.clear();
     store.replays.clear();
     store.alerts = frame.alerts;
     take({ ...frame, alerts: [] });

@@ -2,7 +2,7 @@
 
 import { html, nothing, svg } from "./vendor/lit-html.js";
 import { age, attributeTable, cell, figures, folded, labelled, plain, tile } from "./parts.js";
-import { act, ask, kindOf, look, now, store, utc } from "./store.js";
+import { act, ask, barred, kindOf, look, now, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { form, sampleOf } from "./form.js";
 
@@ -24,15 +24,18 @@ const view = { device: "", schemas: {}, timer: 0, ...fresh() };
 
 function turnTo(device) {
   if (view.device !== device) Object.assign(view, { device, ...fresh() });
-  if (performance.now() - view.looked > REFRESH_MS) refresh();
+  if (view.of !== store.past || performance.now() - view.looked > REFRESH_MS) refresh();
 }
 
 // Tiles of any device that takes commands. What grows is below what one clicks.
 export function commandTiles(device) {
   turnTo(device);
-  return html`${tile("Give a command", giving(kindOf(device), store.me.role !== "viewer"), "full")}
+  return html`${giveTile(kindOf(device))}
     ${tile("Commands", timeline(), "full")}`;
 }
+
+const giveTile = (kind) => (store.past ? nothing : tile("Give a command", giving(kind, !barred("operator", TO_COMMAND)), "full"));
+const TO_COMMAND = "Sign in as operator to command.";
 
 const said = () => html`<p class="said ${view.refused ? "wrong" : ""}" role="status">${view.said}</p>`;
 
@@ -40,7 +43,8 @@ const said = () => html`<p class="said ${view.refused ? "wrong" : ""}" role="sta
 export function adminMode(device) {
   const entry = kindOf(device)?.attributes.adminMode;
   if (!entry) return nothing;
-  const may = store.me.role === "expert";
+  const why = barred("expert", "Setting it needs the role expert.");
+  if (store.past) return html`<p>Admin mode ${cell(device, "adminMode")}</p>`;
   const set = async (event) => {
     const mode = event.target.closest(".tools").querySelector("select").value;
     try {
@@ -53,34 +57,35 @@ export function adminMode(device) {
   };
   const modes = store.site.enums[entry.enum].map((one) => html`<option>${one}</option>`);
   return html`<div class="tools"><span>Admin mode ${cell(device, "adminMode")}</span>
-    <label>new mode <select ?disabled=${!may}>${modes}</select></label>
-    <button ?disabled=${!may} @click=${set}>Set</button>${may ? nothing : html`<small>Setting it needs the role expert.</small>`}</div>`;
+    <label>new mode <select ?disabled=${why}>${modes}</select></label>
+    <button ?disabled=${why} @click=${set}>Set</button>${why ? html`<small>${why}</small>` : nothing}</div>`;
 }
 
 export function subarrayPage(device) {
   turnTo(device);
   const kind = kindOf(device);
   if (!kind) return html`<p>The Tango database does not know ${device}.</p>`;
-  const may = store.me.role !== "viewer";
+  const why = barred("operator", TO_COMMAND);
   const reasons = look(device, "healthInfo").value ?? [];
   return html`
     ${tile(`Subarray ${device.split("/").at(-1)}`, html`<p class="big">${cell(device, "obsState")}
       <small>State ${cell(device, "State")} health ${cell(device, "healthState")}</small></p>
       ${diagram(device)}
-      <div class="tools"><button class="abort" ?disabled=${!may} @click=${() => send("Abort", "")}>Abort</button>
-        <small>${may ? ABORTS : "Sign in as operator to command."}</small></div>
+      <div class="tools">${store.past ? nothing
+        : html`<button class="abort" ?disabled=${why} @click=${() => send("Abort", "")}>Abort</button>`}
+        <small>${why || ABORTS}</small></div>
       ${view.chosen ? nothing : said()}`)}
     ${tile("Observation", html`${figures(device, ["ebID", "scanType", "scanID"])}
       <h2>Resources</h2><p class="said">${cell(device, "resources")}</p>
       <details><summary>Receive addresses</summary><p class="said">${cell(device, "receiveAddresses")}</p></details>
       ${adminMode(device)}${reasons.length ? html`<h2>Reasons of the health</h2><p>${cell(device, "healthInfo")}</p>` : nothing}`)}
-    ${tile("Give a command", giving(kind, may), "full")}
+    ${giveTile(kind)}
     ${tile("Commands", timeline(), "full")}
     ${folded("All attributes", attributeTable(device))}`;
 }
 
 async function refresh() {
-  view.looked = performance.now();
+  [view.looked, view.of] = [performance.now(), store.past];
   try {
     view.commands = await ask("commands", { device: view.device });
     view.error = "";
@@ -125,7 +130,8 @@ function timeline() {
         <td class="short">${(end - begin).toFixed(1)} s</td><td><small>${by}${approver && `; approved by ${approver}`}</small></td>
         <td class="wide">${plain(one.text)}</td></tr>`;
     })}</tbody></table></div>
-    ${view.commands.length || view.error ? nothing : html`<p>No commands are remembered.</p>`}`;
+    ${view.commands.length || view.error ? nothing : html`<p>${
+      store.past ? "None in the 12 h before." : "No commands are remembered."}</p>`}`;
 }
 
 // Why a command is not allowed now; empty: it is, or that is not known.

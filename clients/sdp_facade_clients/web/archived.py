@@ -1,0 +1,129 @@
+"""Answers of the operator's page from an archive: one second of the past, and thinned histories."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from facade.archive.history import HistoryArchive, unit_in
+from facade.archive.moment import COMMANDS_BACK, MomentArchive
+from facade.archive.stores import Store
+from facade.archive.thinned import thin
+from facade.flows.telemetry.plan import FIGURES
+from facade.kernel.clock import DAY, Clock, as_duration, as_seconds, utc_text
+from facade.kernel.errors import ConfigError
+from facade.kernel.icd.model import Icd
+from facade.sdp.durations import parse_time
+from sdp_facade_clients.web.following import MOST_DEVICES
+from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_POINTS, POINTS
+from sdp_facade_clients.web.site import MASTER, Site
+
+_LONGEST: Final = LONGEST_DAYS * DAY
+_LISTED: Final = 10.0
+"""[s]"""
+_NODES: Final = "SdpIngestNode"
+NEVER_KNOWN: Final = {
+    "nodes": "the silence of each node is not archived",
+    "waiting": "which commands wait for a second person is shown as their status only",
+    "alarm-history": "the history of an alarm is not read from the archive",
+    "dead-letters": "dead letters are not read from the archive",
+    "acts": "who did what is not read from the archive; choose now, which goes back 7 days",
+    "read": "the archive has no values of attributes that send no events, such as images",
+}
+"""What no archive answers for a second of the past, by question of the page."""
+
+
+class _ListedStore:
+    """A store whose files are listed once in `_LISTED` only: a month has thousands, and new ones come in minutes."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._names: dict[str, tuple[float, list[str]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def names(self, topic: str = "*") -> list[str]:
+        at, names = self._names.get(topic, (-math.inf, []))
+        if (now := self._clock.monotonic()) - at > _LISTED:
+            names = self._store.names(topic)
+            self._names[topic] = now, names
+        return names
+
+
+class ArchivedAnswers:
+    """Answers for any thread; each method may raise `ArchiveError` or `ConfigError`."""
+
+    def __init__(self, store: Store, icd: Icd, site: Site, clock: Clock, rack_size: int) -> None:
+        listed = cast(Store, _ListedStore(store, clock))
+        self._history, self._icd, self._site = HistoryArchive(listed), icd, site
+        self._moments = MomentArchive(listed, self._history, icd, rack_size, clock)
+
+    def at(self, time: str, device: str) -> dict[str, Any]:
+        """Return what the devices showed at a second, by default the newest of the archive.
+
+        Of a class with many devices only State is given, and all of the one device that is asked for.
+        """
+        begin, end = self._moments.extent()
+        found = self._moments.at(parse_time(time, "time") if time else end)
+        values: dict[str, dict[str, Any]] = found["values"]
+        kinds = self._site.kinds()
+        many = {kind for kind in set(kinds.values()) if [*kinds.values()].count(kind) > MOST_DEVICES}
+        nodes, judgement = self._nodes(values, kinds), None
+        if any(kinds.get(name) == MASTER for name in values):
+            judgement = self._site.judged_of(values, found["alarms"])
+        else:
+            found["unknown"]["judgement"] = f"the archive has no values of {MASTER} of that second"
+        for name in [one for one, kind in kinds.items() if kind in many and one != device and one in values]:
+            values[name] = {"State": values[name]["State"]} if "State" in values[name] else {}
+        return found | {
+            "begin": as_seconds(begin),
+            "end": as_seconds(end),
+            "nodes": nodes,
+            "judgement": judgement,
+            "commands_back": as_seconds(COMMANDS_BACK),
+            "unknown": NEVER_KNOWN | found["unknown"],
+        }
+
+    def _nodes(
+        self, values: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, str]
+    ) -> dict[str, list[float | None]]:
+        """Return the figures of all ingest nodes in the form of `Site.nodes`, from the nodes themselves."""
+        numbers = {name: int(name.rpartition("/")[2]) for name, kind in kinds.items() if kind == _NODES}
+        found: dict[str, list[float | None]] = {}
+        for figure in FIGURES:
+            row: list[float | None] = [None] * (max(numbers.values(), default=-1) + 1)
+            for name, number in numbers.items():
+                value, quality, *_ = values.get(name, {}).get(figure, (None, "INVALID"))
+                row[number] = value if quality != "INVALID" and isinstance(value, int | float) else None
+            if any(one is not None for one in row):
+                found[figure] = row
+        return found
+
+    def history(self, device: str, attributes: str, begin: str, end: str, points: str) -> dict[str, Any]:
+        """Return the thinned histories of some attributes, whose names are separated by commas."""
+        names = [*dict.fromkeys(filter(None, attributes.split(",")))]
+        if not device or not 1 <= len(names) <= MOST_ATTRIBUTES:
+            got = f"{device or 'no device'} with {len(names)} attributes"
+            raise ConfigError(f"expected a device, and 1 to {MOST_ATTRIBUTES} times attribute, got {got}")
+        count = int(points) if points.isascii() and points.isdecimal() and len(points) < 9 else 0 if points else POINTS
+        if not 1 <= count <= MOST_POINTS:
+            raise ConfigError(f"points: expected 1 to {MOST_POINTS}, got {points!r:.50}")
+        first, last = parse_time(begin, "begin"), parse_time(end, "end")
+        if not as_duration(count / 1e6) <= last - first <= _LONGEST:
+            span = f"{as_seconds(last - first):.12g} s"
+            what = f"expected an end up to {as_seconds(_LONGEST):.0f} s after the begin, and 1 us for each point"
+            raise ConfigError(f"begin and end: {what}, got {span} for {count} points")
+        series = []
+        for name in names:
+            found = thin(self._history, whole := f"{device}/{name}", first, last, count)
+            if not any(found.quality):
+                self._site.require(device, name)  # nothing was recorded: it may be a mistake
+            rows = zip(*found, strict=True)
+            told = [dict(zip(found._fields, (utc_text(time), *row), strict=True)) for time, *row in rows]
+            series.append({"device": device, "attribute": name, "unit": unit_in(self._icd, whole), "rows": told})
+        return {
+            "begin": utc_text(first), "end": utc_text(last), "bin": as_seconds(last - first) / count, "series": series,
+        }  # fmt: skip

@@ -1,0 +1,162 @@
+"""The OpenAPI document of the requests to the page's server that are for other programs: histories, and a moment."""
+
+from typing import Any, Final
+
+MOST_POINTS: Final = 2000
+POINTS: Final = 600
+MOST_ATTRIBUTES: Final = 8
+LONGEST_DAYS: Final = 8
+"""Bounds of a history; `sdp_facade_clients.web.archived` keeps them."""
+_TIME: Final = {"type": "string", "format": "date-time"}
+_NUMBER: Final = {"type": ["number", "null"]}
+_TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+
+
+def _object(properties: dict[str, Any], *optional: str, **more: Any) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False, **more}
+
+
+def _list(items: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **more}
+
+
+def _given(name: str, description: str, schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+_QUALITY: Final = {"enum": ["VALID", "WARNING", "ALARM", "INVALID"]}
+_ROW: Final = _object(
+    {
+        "time": _TIME | {"description": "Begin of the bin, UTC."},
+        "min": _NUMBER,
+        "max": _NUMBER,
+        "mean": _NUMBER | {"description": "Weighted by the time for which each value was shown."},
+        "last": {"description": "Value shown last in the bin; a State or an enumerated value is its label."},
+        "quality": {"enum": [*_QUALITY["enum"], None], "description": "The worst in the bin; null: a gap."},
+    },
+    description="One bin. Only valid values count; without one, all are null.",
+)
+_HISTORY: Final = _object(
+    {
+        "begin": _TIME,
+        "end": _TIME,
+        "bin": {"type": "number", "description": "Length of a bin [s]."},
+        "series": _list(
+            _object(
+                {"device": {"type": "string"}, "attribute": {"type": "string"}, "unit": {"type": "string"}}
+                | {"rows": _list({"$ref": "#/components/schemas/Row"}, maxItems=MOST_POINTS)}
+            )
+        ),
+    }
+)
+_VALUE: Final = {
+    "type": "array",
+    "prefixItems": [{"description": "Value."}, _QUALITY, {"type": "number"}, {"const": ""}],
+    "description": "Value, quality, time of the data [Unix s], and an empty text.",
+}
+_ENTRIES: Final = {"type": ["array", "null"], "items": {"type": "object"}}
+_MOMENT: Final = _object(
+    {
+        "time": {"type": "number", "description": "The second [Unix s]."},
+        "begin": {"type": "number", "description": "Time of the archive's first record [Unix s]."},
+        "end": {"type": "number", "description": "Time of its last record [Unix s]."},
+        "values": {
+            "type": "object",
+            "description": "By device and attribute.",
+            "additionalProperties": {"type": "object", "additionalProperties": _VALUE},
+        },
+        "alarms": _ENTRIES | {"description": "Alarms that were not at rest, as of GetAlarms."},
+        "alerts": _ENTRIES | {"description": "The newest entries of the alert log in the hour before."},
+        "commands": {
+            "type": ["object", "null"],
+            "description": "By device, the newest first, as of GetCommandHistory.",
+            "additionalProperties": _list({"type": "object"}),
+        },
+        "commands_back": {"type": "number", "description": "Time before, of which commands are given [s]."},
+        "nodes": {
+            "type": "object",
+            "description": "Figures of the ingest nodes, each by the number of the node.",
+            "additionalProperties": _list(_NUMBER),
+        },
+        "judgement": {"type": ["object", "null"], "description": "Whether all was well, as of `sdp-facade status`."},
+        "unknown": _TEXTS | {"description": "What the archive does not tell, with the reason."},
+    }
+)
+_PATHS: Final = {
+    "/api/history": (
+        "What attributes of a device showed, in bins of equal length",
+        "A value holds until the next one. Gaps stay gaps: rows of nulls.",
+        "History",
+        [
+            _given("device", "Such as mid-sdp/ingest/0003.", {"type": "string"}),
+            _given(
+                "attribute",
+                "Such as heapRate; may be repeated.",
+                _list({"type": "string"}, minItems=1, maxItems=MOST_ATTRIBUTES),
+            ),
+            _given("begin", "ISO 8601, UTC unless it has a zone.", _TIME),
+            _given("end", f"Up to {LONGEST_DAYS} days after the begin.", _TIME),
+            _given(
+                "points",
+                "Number of bins.",
+                {"type": "integer", "minimum": 1, "maximum": MOST_POINTS, "default": POINTS},
+                required=False,
+            ),
+        ],
+    ),
+    "/api/at": (
+        "What all devices showed at a second",
+        "Of a class with more than 64 devices, State only, and all of the device that is asked for.",
+        "Moment",
+        [
+            _given("time", "ISO 8601; default: the newest second of the archive.", _TIME, required=False),
+            _given("device", "A device of which all values are wanted.", {"type": "string"}, required=False),
+        ],
+    ),
+}
+_ERRORS: Final = {
+    "400": "A parameter is wrong, or the archive has nothing of that time; the text says which.",
+    "403": "A page of another site asks.",
+    "404": "The server has no archive.",
+    "502": "The store of the archive does not answer.",
+    "429": "Too many requests; try again in a moment.",
+}
+
+
+def document() -> dict[str, Any]:
+    """Return the document."""
+
+    def content(name: str, description: str) -> dict[str, Any]:
+        schema = {"$ref": f"#/components/schemas/{name}"}
+        return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+    errors = {status: content("Error", text) for status, text in _ERRORS.items()}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Operator's page of the SDP facade",
+            "version": "1",
+            "description": "The past of the deployment, from its archive. Other requests are the page's own, and may"
+            " change with each release.",
+        },
+        "paths": {
+            path: {
+                "get": {
+                    "summary": summary,
+                    "description": description,
+                    "parameters": parameters,
+                    "responses": {"200": content(name, summary), **errors},
+                }
+            }
+            for path, (summary, description, name, parameters) in _PATHS.items()
+        },
+        "components": {
+            "schemas": {
+                "Row": _ROW,
+                "History": _HISTORY,
+                "Moment": _MOMENT,
+                "Error": _object({"error": {"type": "string"}}),
+            }
+        },
+    }

@@ -1,0 +1,129 @@
+"""What the devices showed at a second of the past: values, alarms, commands, and the newest entries of the alert log.
+
+The devices' own code makes it from the records up to that second: the ledger recalls the states of the alarms, as after
+a restart of the device server, and `Past` folds commands and acknowledgements. Records count by Kafka's time. Alarms
+whose state was written before `ALARMS_BACK`, and commands given before `COMMANDS_BACK`, are left out.
+"""
+
+from collections.abc import Callable
+from heapq import nlargest
+from typing import Any, Final
+
+import msgspec
+
+from facade.archive.history import HistoryArchive
+from facade.archive.newest import NewestRecords, undecoded
+from facade.archive.stores import Store
+from facade.flows.alerts import messages
+from facade.flows.alerts.flow import AlertsFlow
+from facade.flows.alerts.given import GivenActions
+from facade.flows.commands.messages import ACKS, COMMANDS, HELD_COMMANDS
+from facade.flows.commands.past import Past
+from facade.flows.commands.view import as_dict
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import DAY, HOUR, MINUTE, NEVER, SECOND, Clock, Duration, Time, as_seconds, as_time
+from facade.kernel.icd.model import Icd
+from facade.sdp import alarm_states as states
+
+ALARMS_BACK: Final = 30 * DAY
+COMMANDS_BACK: Final = 12 * HOUR
+_ALERTS_BACK = HOUR
+_MOST_COMMANDS = 200
+"""Commands of a device, as on the page."""
+_MOST_ALERTS = 15
+ALERTS_CLASS: Final = "SdpAlerts"
+
+
+class MomentArchive:
+    """An archive that is asked about single moments, from any thread."""
+
+    def __init__(self, store: Store, history: HistoryArchive, icd: Icd, rack_size: int, clock: Clock) -> None:
+        self._history, self._icd, self._rack_size, self._clock = history, icd, rack_size, clock
+        self._topics = {
+            topic: NewestRecords(store, topic, undecoded)
+            for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS)
+        }
+
+    def extent(self) -> tuple[Time, Time]:
+        """Return the times of the first and the last record of the history."""
+        return self._history.extent()
+
+    def at(self, time: Time) -> dict[str, Any]:
+        """Return what was shown at the end of a second [Unix us].
+
+        Returns
+        -------
+        dict
+            `values` (by device and attribute: value, quality, time of the data [Unix s], empty text), `alarms` (as of
+            GetAlarms), `alerts` (newest entries of the log), `commands` (by device, as of GetCommandHistory), each
+            None if the archive cannot tell, and `unknown`: by part the reason, in words.
+
+        Raises
+        ------
+        ArchiveError
+            The archive has no history of that time, or cannot be read.
+        """
+        second = as_time(float(as_seconds(time) // 1))
+        until = second + SECOND - Duration(1)
+        values: dict[str, dict[str, list[Any]]] = {}
+        for name, (_, one) in self._history.at(until).items():
+            device, _, attribute = name.rpartition("/")
+            values.setdefault(device, {})[attribute] = [one.value, one.quality, as_seconds(one.time), ""]
+        unknown: dict[str, str] = {}
+
+        def part(name: str, make: Callable[[Time], Any], *topics: str) -> Any:
+            if lacking := [topic for topic in topics if not self._topics[topic].is_kept]:
+                unknown[name] = f"the archive has no records of the topic {lacking[0]}"
+                return None
+            return make(until)
+
+        return {
+            "time": as_seconds(second),
+            "values": values,
+            "alarms": part("alarms", self._alarms, messages.STATES),
+            "alerts": part("alerts", self._alerts, messages.ALERTS),
+            "commands": part("commands", self._commands, COMMANDS, ACKS),
+            "unknown": unknown,
+        }
+
+    def _alarms(self, until: Time) -> list[dict[str, Any]]:
+        device = str(self._icd.classes[ALERTS_CLASS].device)
+        flow = AlertsFlow(self._icd, device, self._rack_size, GivenActions(tuple, self._clock))
+        newest = self._topics[messages.STATES].at(max(until - ALARMS_BACK, NEVER), until)
+        for key, one in sorted(newest.items(), key=lambda pair: pair[1][:2]):
+            (value,) = one.content
+            if value is not None:  # with only the newest records, none has to be forgotten
+                flow.recall(Record(topic=messages.STATES, key=key, value=value, timestamp_us=one.at))
+        flow.ledger.fire(until)
+        return [flow.describe(alarm) for state, alarm in flow.ledger.all_shown() if state != states.NORM]
+
+    def _alerts(self, until: Time) -> list[dict[str, Any]]:
+        begin = max(until - _ALERTS_BACK, NEVER)
+        newest = nlargest(_MOST_ALERTS, self._topics[messages.ALERTS].records(begin, until), key=_order)
+        proofs = self._topics[messages.ACTIONS]
+        given = GivenActions(lambda: proofs.records(max(begin - 10 * MINUTE, NEVER), until + MINUTE), self._clock)
+        entries: list[dict[str, Any]] = []
+        for record in reversed(newest):
+            message = AlertsFlow.decode(record)
+            if isinstance(message, messages.Alert):
+                entries.append({"time": as_seconds(record.timestamp_us), "alert": msgspec.to_builtins(message)})
+            elif isinstance(message, messages.Action) and given.prove(record):
+                entries.append({"time": as_seconds(record.timestamp_us), "action": msgspec.to_builtins(message)})
+        return entries
+
+    def _commands(self, until: Time) -> dict[str, list[dict[str, Any]]]:
+        begin = max(until - COMMANDS_BACK, NEVER)
+        past = Past(begin)
+        for topic, add in ((HELD_COMMANDS, past.add_held), (COMMANDS, past.add_command), (ACKS, past.add_ack)):
+            for record in self._topics[topic].records(begin, until):
+                add(record)
+        found: dict[str, list[dict[str, Any]]] = {}
+        for one in reversed(past.commands()):
+            some = found.setdefault(one.device, [])
+            if one.id and len(some) < _MOST_COMMANDS:
+                some.append(as_dict(one))
+        return found
+
+
+def _order(record: Record) -> tuple[Time, int]:
+    return record.timestamp_us, record.offset

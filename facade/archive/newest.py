@@ -1,0 +1,152 @@
+"""The newest record of each key before a time, and all records of a time, from the files of a topic.
+
+Files never change, so what was read of one is kept: its times, the newest record of each of its keys, and the rows of
+the files read last. So a second look at a near time opens no file. A file that ends before the time, and begins after
+the earliest time that counts, is known by its newest records; only one that has the time within is searched.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from facade.archive.files import by_partition
+from facade.archive.reading import around, bounds, opened, read_batches, read_columns
+from facade.archive.stores import Store
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import FOREVER, MINUTE, NEVER, Time, from_ms, to_ms
+
+DISORDER: Final = MINUTE
+"""Largest step back of the times in a partition: the clocks of brokers differ [us]."""
+READERS: Final = 4
+"""Files read at the same time."""
+_MOST_FILES = 20_000
+"""Files whose times and newest records are kept: a month of a topic that changes all the time."""
+_MOST_ROWS = 6
+"""Files whose rows are kept, each of up to 32 MB."""
+_MOST_RECORDS = 2_000
+"""Files whose records are kept, of topics with few records."""
+_COLUMNS = ("offset", "timestamp", "key", "value")
+_Read = TypeVar("_Read")
+
+
+class _Rows(NamedTuple):
+    """Rows of a file in the order of keys, then of times; all arrays are of shape (rows,)."""
+
+    key: npt.NDArray[np.int64]
+    """Place of the key in `keys`."""
+    at: npt.NDArray[np.int64]
+    """Kafka's time [Unix ms]."""
+    offset: npt.NDArray[np.int64]
+    values: pa.Array
+    keys: list[bytes]
+
+
+class Newest(NamedTuple):
+    """The newest record of a key."""
+
+    at: Time
+    offset: int
+    content: Any
+    """What the decoder made of its value."""
+
+
+class NewestRecords:
+    """Records of a topic with keys, for any thread.
+
+    Parameters
+    ----------
+    decode
+        Gives the content of a value; None: the record does not count, and hides no earlier one.
+    """
+
+    def __init__(self, store: Store, topic: str, decode: Callable[[bytes | None], Any]) -> None:
+        self._store, self._topic, self._decode = store, topic, decode
+        self.span = lru_cache(_MOST_FILES)(self._read_span)
+        self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
+        self._whole = lru_cache(_MOST_FILES)(lambda name: self._search(name, NEVER, FOREVER))
+        self._records = lru_cache(_MOST_RECORDS)(lambda name: [*self._read_records(name)])
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the archive has the topic."""
+        return bool(self._store.names(self._topic))
+
+    def at(self, begin: Time, time: Time) -> dict[bytes, Newest]:
+        """Return the newest record of each key from `begin` to `time`, both included [Unix us]."""
+        newest: dict[bytes, Newest] = {}
+        for found in self._each(begin, time, lambda name: self._newest_of(name, begin, time)):
+            for key, one in found.items():
+                if key not in newest or newest[key][:2] < one[:2]:
+                    newest[key] = one
+        return newest
+
+    def records(self, begin: Time, time: Time) -> Iterator[Record]:
+        """Return the records from `begin` to `time`, both included, in the order of each partition's log."""
+        for found in self._each(begin, time, lambda name: self._records(name) if self._has(name, begin, time) else []):
+            yield from (one for one in found if begin <= one.timestamp_us <= time)
+
+    def _each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
+        """Read each file that may have records of a time."""
+        partitions = by_partition(self._store.names(self._topic)).values()
+        names = chain.from_iterable(around(files, begin - DISORDER, time + DISORDER) for files in partitions)
+        with ThreadPoolExecutor(READERS) as pool:
+            yield from pool.map(read, names)
+
+    def _has(self, name: str, begin: Time, time: Time) -> bool:
+        first, last = self.span(name)
+        return first <= time and last >= begin
+
+    def _newest_of(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
+        first, last = self.span(name)
+        if first > time or last < begin:
+            return {}
+        return self._whole(name) if begin <= first and last <= time else self._search(name, begin, time)
+
+    def _search(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
+        rows = self._rows(name)
+        places = np.flatnonzero((rows.at * 1000 >= int(begin)) & (rows.at <= to_ms(time)))
+        keys = rows.key[places]
+        found = {}
+        for end in (np.flatnonzero(np.diff(keys)) + 1).tolist() + [len(places)] * bool(len(places)):
+            key, place = keys[end - 1], end - 1
+            while place >= 0 and keys[place] == key:
+                row = places[place]
+                if (content := self._decode(rows.values[row].as_py())) is not None:
+                    found[rows.keys[key]] = Newest(from_ms(int(rows.at[row])), int(rows.offset[row]), content)
+                    break
+                place -= 1
+        return found
+
+    def _read_span(self, name: str) -> tuple[Time, Time]:
+        with opened(self._store, name) as file:
+            times = bounds(file, "timestamp")
+        known = [one for one in times if one is not None]
+        if len(known) < len(times):
+            return NEVER, FOREVER
+        return from_ms(min(low for low, _ in known)), from_ms(max(high for _, high in known))
+
+    def _read_rows(self, name: str) -> _Rows:
+        read = read_batches(self._store, name, "timestamp", 0, to_ms(FOREVER), _COLUMNS)
+        batches = [batch.set_column(1, "timestamp", batch["timestamp"].cast(pa.int64())) for _, batch in read]
+        table = pa.Table.from_batches(batches).combine_chunks()
+        table = table.filter(table["key"].is_valid())
+        coded = table["key"].combine_chunks().dictionary_encode()
+        key, at, offset = (one.to_numpy() for one in (coded.indices, table["timestamp"], table["offset"]))
+        order = np.lexsort((offset, at, key))
+        values = table["value"].combine_chunks().take(pa.array(order))
+        return _Rows(key[order].astype(np.int64), at[order], offset[order], values, coded.dictionary.to_pylist())
+
+    def _read_records(self, name: str) -> Iterator[Record]:
+        for columns in read_columns(self._store, [name]):
+            yield from columns.records()
+
+
+def undecoded(value: bytes | None) -> Sequence[bytes | None]:
+    """Take a value as it is, also that of a tombstone."""
+    return (value,)

@@ -1,0 +1,135 @@
+"""The page shows a second of the past in a real browser, and nobody acts there."""
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect
+
+from facade.archive.stores import FolderStore
+from facade.infra.ports import choose_port
+from facade.kernel.clock import SystemClock
+from sdp_facade_clients.web import site as web_site
+from sdp_facade_clients.web.app import make_app
+from sdp_facade_clients.web.archived import ArchivedAnswers
+from sdp_facade_clients.web.doors import Doors, read_tokens
+from sdp_facade_clients.web.site import Site
+from tests.support.deployment import ICD, MASTER
+from tests.support.waiting import HANG, until
+from tests.unit.test_history_archive import RATE
+from tests.unit.test_moment_archive import SUBARRAY, night
+from tests.unit.test_web_app import Asked
+from tests.unit.test_web_feed import Scene
+
+TOKEN = "operator-token-00001"
+NODE, _, _ = RATE.rpartition("/")
+DEVICES = {NODE: "SdpIngestNode", SUBARRAY: "SdpSubarray", MASTER: "SdpMaster", "mid-sdp/alerts/0": "SdpAlerts"}
+DEVICES["mid-sdp/bus/0"] = "SdpBus"
+expect.set_options(timeout=HANG * 1000)
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Serve a page whose devices say EMPTY now, with an archive of ten minutes."""
+    Asked.calls, Asked.error = [], None
+    monkeypatch.setattr(web_site, "AskedDevice", Asked)
+    night(tmp_path)
+    clock, scene = SystemClock(), Scene(SystemClock())
+    scene.change("EMPTY", attribute="obsState", device=SUBARRAY)
+    scene.change(2, attribute="unacknowledgedCount", device="mid-sdp/alerts/0")
+    site = Site("db:10000", ICD, lambda: DEVICES, clock)
+    answers = ArchivedAnswers(FolderStore(tmp_path), ICD, site, clock, 50)
+    doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), clock)
+    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers)
+    server = uvicorn.Server(
+        uvicorn.Config(app, port=(port := choose_port()), log_config=None, timeout_graceful_shutdown=1)
+    )
+    serving = threading.Thread(target=server.run)
+    serving.start()
+    until(lambda: server.started, "the page is served")
+    yield f"http://localhost:{port}"
+    server.should_exit = True
+    serving.join()
+
+
+def opened(browser: Browser, address: str) -> Page:
+    page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+    page.set_default_timeout(HANG * 1000)
+    page.goto(address)
+    return page
+
+
+def state(page: Page, device: str = SUBARRAY, attribute: str = "obsState") -> str:
+    return f'[data-value="{device}/{attribute}"]'
+
+
+def test_a_second_of_the_past_is_shown_marked_linked_and_left(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}/#/subarray/{SUBARRAY}")
+    obs_state = page.locator(state(page)).first
+    bar = page.get_by_role("region", name="Time of the page")
+    expect(obs_state).to_have_text("EMPTY")
+    expect(bar).to_have_count(0)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    abort = page.get_by_role("button", name="Abort")
+    expect(abort).to_be_enabled()
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    # The newest second, then one that is chosen, and one step before it.
+    page.get_by_role("button", name="Look back").click()
+    expect(bar).to_contain_text("PAST: 2027-01-15 08:10:00 UTC")
+    expect(bar).to_contain_text("Now: 2 unacknowledged alarms")
+    expect(obs_state).to_have_text("SCANNING")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != ground
+    expect(page.get_by_role("group", name="Past commands")).to_contain_text(
+        re.compile("Scan.*COMPLETED.*anna", re.DOTALL)
+    )
+    page.get_by_label("Time (UTC)").fill("2027-01-15T08:05:00")
+    expect(bar).to_contain_text("08:05:00 UTC")
+    expect(obs_state).to_have_text("SCANNING")
+    page.get_by_label("Step", exact=True).select_option("1 s")
+    page.get_by_role("button", name="Step back").click()
+    expect(bar).to_contain_text("08:04:59 UTC")
+    expect(obs_state).to_have_text("IDLE")
+    # Nothing is offered, and what is sent all the same is refused.
+    expect(abort).to_have_count(0)
+    expect(page.get_by_role("heading", name="Give a command")).to_have_count(0)
+    expect(page.get_by_text("The page shows the past, where nobody can act.")).to_be_visible()
+    said = page.evaluate(
+        "import('/store.js').then(({ act }) => act('command', { device: 'd' })).catch((error) => error.message)"
+    )
+    assert said.startswith("at: expected a page that shows now")
+    assert not [one for one in Asked.calls if one[1] == "GiveCommand"]
+    # Whoever opens the address sees the same; other pages keep the second.
+    other = opened(browser, page.url)
+    assert "?at=2027-01-15T08:04:59Z#" in unquote(page.url)
+    expect(other.locator(state(other)).first).to_have_text("IDLE")
+    other.get_by_role("link", name="Alarms", exact=False).first.click()
+    other.get_by_label("Time (UTC)").fill("2027-01-15T08:00:30")
+    expect(other.get_by_role("group", name="Alarms", exact=True)).to_contain_text("SHLVD")
+    other.get_by_role("link", name="Who did what").click()
+    expect(other.locator("main")).to_contain_text("Not known of a past second")
+    # A trend of that time comes from the archive, with marks of what happened.
+    other.goto(f"{address}/?at=2027-01-15T08:08:20Z#/node/{NODE}")
+    figure = other.locator(f'[data-plot="{RATE}"] figcaption')
+    expect(figure).to_have_text(re.compile("^Heap rate.*; marked: commands 1, alarms 0$"))
+    # Time goes on, and one key leads back to now.
+    page.get_by_role("button", name="Play").click()
+    expect(obs_state).to_have_text("SCANNING")
+    page.keyboard.press("Escape")
+    expect(obs_state).to_have_text("EMPTY")
+    expect(bar).to_have_count(0)
+    expect(abort).to_be_enabled()
+    assert "at=" not in page.url
+
+
+def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}/?at=2027-01-15T12:00:00Z#/subarray/{SUBARRAY}")
+    expect(page.get_by_role("region", name="Time of the page")).to_contain_text("expected a time from 2027-01-15")
+    value = page.locator(state(page)).first
+    expect(value).to_have_class(re.compile("invalid"))
+    expect(value).not_to_contain_text("EMPTY")
