@@ -13,10 +13,10 @@ from facade.archive.moment import MomentArchive
 from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import Action, Alarm, Alert, action_records, alert_record, state_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
-from facade.kernel import alarm_states as states
 from facade.kernel.bus.memory import MemoryLog
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SECOND, ManualClock, Time
+from facade.sdp import alarm_states as states
 from tests.support.archives import ICD, START, archive
 from tests.unit.test_history_archive import MINUTE, RATE, record
 
