@@ -32,6 +32,7 @@ MAY_GROW = {
     "LrcEvents._recent": 1_000,  # commands of the last seconds
     "LrcEvents._told": 10_000,
     "NewestMetric.array": 1_000,  # of each metric
+    "OrderAdmission._begun": 5_000,
     "OrderAdmission._ended": 5_000,
     "ParentOrders._ended": 5_000,
     "FieldStatistics.sketch": 5_000,  # as of Partial.fields
