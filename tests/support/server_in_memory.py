@@ -1,6 +1,7 @@
 """One device server on a bus in memory, driven cycle by cycle."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from facade.kernel.bus.memory import MemoryBus, MemoryLog, MemoryReader
@@ -60,4 +61,6 @@ def serve(instance: str, **settings: Any) -> Served:
     mine = {name: list(found) for name, found in devices.items() if found}
     bus, versions = MemoryBus(log), {"versionId": "1"}
     server = Server(ICD, known, mine, DeafSink(), bus, instance=instance, clock=clock, versions=versions)
-    return Served(server, log, clock, server.event_loop._open())
+    loop = server.event_loop
+    loop._timing = replace(loop._timing, wait=0.0, idle=0.0)  # a bus in memory waits by the real clock
+    return Served(server, log, clock, loop._open())
