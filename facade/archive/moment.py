@@ -49,7 +49,7 @@ class MomentArchive:
         return self._history.extent()
 
     def at(self, time: Time) -> dict[str, Any]:
-        """Return what was shown at the end of a second [Unix us].
+        """Return the state of the deployment at the end of a second [Unix us].
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """The newest record of each key before a time, and all records of a time, from the files of a topic.
 
-Files never change, so what was read of one is kept: its times, the newest record of each of its keys, and the rows of
-the files read last. So a second look at a near time opens no file. A file that ends before the time, and begins after
-the earliest time that counts, is known by its newest records; only one that has the time within is searched.
+Files never change, so a reader keeps the times of each file, the newest record of each of its keys, and the rows of the
+files that it read last. A second look at a near time therefore opens no file. For a file that ends before the time, the
+newest records are enough; the rows are searched only if the time lies within the file.
 """
 
 from collections.abc import Callable, Iterator, Sequence

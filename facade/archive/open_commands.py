@@ -1,4 +1,4 @@
-"""Commands without an outcome in an archive: what became of them at the lost site, nobody can know from it."""
+"""Lists the commands that have no outcome in an archive, because their outcomes were lost with the site."""
 
 from collections.abc import Iterable
 from typing import Final

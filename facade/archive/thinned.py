@@ -1,9 +1,8 @@
 """The history of an attribute as columns: thinned to bins of equal length for a plot, or whole for an analysis.
 
-A value holds until the next one is recorded, as on the device. So a bin has the least, the greatest and the mean value
-of what was shown in it, weighted by time, also if nothing was recorded in it. A bin in which the attribute was not
-recorded at all, or not valid at all, has none of them: gaps stay gaps.
-"""
+A value holds until the next one is recorded, as on the device. So the minimum, maximum and mean of a bin are those of
+the values that the device showed within it, weighted by time, even if no value was recorded within the bin. If the
+attribute was invalid or not recorded during the whole bin, the bin has no values, so a plot shows the gap."""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -35,7 +34,7 @@ class Thinned(NamedTuple):
 
 def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) -> Thinned:
     """Return what an attribute showed in [begin, end) [Unix us], in `bins` bins."""
-    # What is recorded after the end says whether a value still held then.
+    # The first record after the end shows whether a value still held then.
     found = archive.find(name, begin, end + SILENT_US)
     edges = int(begin) + (np.arange(bins + 1, dtype=np.int64) * int(end - begin)) // bins
     if (columns := found.columns) is None:

@@ -18,7 +18,7 @@ _USUAL: Final = "server"
 
 
 def advice(missing: ModuleNotFoundError, wanted_by: str = "") -> str:
-    """Return the line that installs what is missing; an empty text: no extra does.
+    """Return the line that installs a missing package; an empty text: no extra has it.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ SCHEMAS: Final = "https://schema.skao.int/ska-sdp-"
 """Begin of the names by which arguments of commands tell their schema."""
 
 OTHER_SIDE: Final = "SDP"
-"""Who takes part in the bus beside the facade."""
+"""The system whose processes use the bus beside the facade."""
 FAMILIES: Final = {
     "node": ("ingest node", 0, "nodes"),
     "subarray": ("subarray", 1, "subarrays"),

@@ -1,4 +1,4 @@
-"""The complaints of a device server about its devices, by what they show."""
+"""Complaints of a device server about its devices, derived from the values that they show."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -172,7 +172,7 @@ class Site:
             return told
 
         judged = self._judged(read, alarms, lambda one: "")
-        # What is to be done is for those who stand there now.
+        # The advice is for people who are present now.
         return judged | {"findings": [one | {"do": ""} for one in judged["findings"]]}
 
     def _judged(

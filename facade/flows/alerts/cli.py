@@ -46,7 +46,7 @@ def notify(
     rules: Annotated[Path, typer.Argument(help="File with the rules.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be told now.")] = False,
 ) -> None:
-    """Tell people elsewhere, by mail or web hook, of alarms that nobody acknowledges in time: one process of a site.
+    """Notify people by mail or web hook about alarms that nobody acknowledges in time: one process of a site.
 
     Example: sdp-facade alerts notify /etc/sdp-facade/notify.toml --dry-run
     """

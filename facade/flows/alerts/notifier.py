@@ -1,23 +1,22 @@
-"""Tells people elsewhere of the alarms that nobody acknowledges in time.
+"""Notifies people outside the control room about alarms that nobody acknowledges in time.
 
-Theory of operation
--------------------
-The alarms are on the compacted topic ``alert-state``, and how far each receiver was told of each alarm is on
-``alert-notifications``. A start reads both from their beginning, and only what is read there counts: what this process
-writes changes its own state when it comes back. The second topic has one partition, so its order is that of all events.
+Theory of operation ------------------- The compacted topic ``alert-state`` has the alarms, and ``alert-notifications``
+has one record for each alarm and receiver: how far the receiver was told. A process reads both topics from their
+beginning. Its own records change its state only when it reads them back, so a record that the bus refused has no
+effect. The second topic has one partition, because the order of all its records matters.
 
-A message is announced (SENDING), then sent, then noted as told (SENT); its end likewise (ENDING, and no record). After
-a kill in between nobody knows whether it left, so it is sent again, with the same id and content, and its receiver can
-drop the second one. An alarm is told exactly once to receivers that do so, and at least once to all others; no kill
-between other steps repeats anything.
+The process announces a message (SENDING), sends it, and notes that it was sent (SENT). The message about the end of an
+alarm has the same steps (ENDING, then a tombstone). If the process is killed between the first and the last step,
+nobody knows whether the message left. So the next process sends it again with the same id and content, and a receiver
+that compares ids drops it. Such receivers get each message exactly once, and all others at least once.
 
-A process sends only messages that it has announced itself, since it has written that it follows the alarms. If it reads
-that a later process does, it ends. So of two processes, only a message that is on its way can be sent by both.
+A process sends only messages that it has announced itself, after its record that it follows the alarms. It ends when it
+reads such a record by a later process. So two processes can send the same message only while it is on its way.
 
-An alarm waits for a person from when it is first read as one that does, until it is acknowledged, shelved, removed from
-service, suppressed, or at rest. After a restart it is recognised by its counters. A process that was away for minutes
-cannot tell an alarm that was raised again from one that was acknowledged and forgotten meanwhile, and tells of it anew:
-rather twice than never.
+An alarm waits for a person until it is acknowledged, shelved, removed from service, suppressed, or at rest. After a
+restart, its counters show whether it is the same alarm. A process that was away for minutes cannot see whether an alarm
+was raised again or was acknowledged and forgotten meanwhile. It then sends a message again, because a second message
+does less harm than none.
 
 Each receiver has one message on its way at a time, in a thread, so that one that hangs holds up no other. After a
 failure it gets a pause, which grows, and then the message that was tried longest ago.
@@ -107,7 +106,7 @@ def waits(alarm: Alarm) -> bool:
 def following(
     one: AlertNotification | None, receiver: str, found: Waiting | None, rules: Rules, now: Time
 ) -> AlertNotification | None:
-    """Return what comes after a notification; the same one: nothing yet, None: nothing any more.
+    """Return the record that follows a notification; the same one: wait, None: remove it.
 
     Whether its message was sent is not asked here: SENDING and ENDING last until then, or until the alarm is over.
     """
@@ -150,7 +149,7 @@ def _ends(one: AlertNotification, receiver: str, found: Waiting | None, rules: R
         return False
     alarm = Alarm(condition=one.condition, source=one.source, state=states.UNACK, through=0, severity=one.severity)
     rule = rules.rule(receiver, alarm if found is None else found.alarm) or rules.rule(receiver, alarm)
-    return rule is None or rule.ends  # who was told by a rule that is gone is told of the end
+    return rule is None or rule.ends  # a receiver whose rule was removed still learns that the alarm ended
 
 
 def _why_over(found: Waiting | None) -> str:
@@ -176,7 +175,7 @@ class _Writer(Protocol):
 
 @dataclass(slots=True)
 class _Line:
-    """What is under way to one receiver."""
+    """The message that is on its way to one receiver."""
 
     sent: AlertNotification | None = None
     attempt: Attempt | None = None
@@ -190,7 +189,7 @@ class _Line:
 
 
 class Notifier:
-    """Reads the alarms and its own notes, and sends what is due: one process of a deployment.
+    """Reads the alarms and its own records, and sends messages that are due; a deployment runs one.
 
     Parameters
     ----------
@@ -228,7 +227,7 @@ class Notifier:
         """Text of the alarm; empty: it is not raised; None: unknown."""
 
     def step(self) -> None:
-        """Read what is new, and do what is due.
+        """Read new records, and send messages that are due.
 
         Raises
         ------
@@ -248,13 +247,13 @@ class Notifier:
             self._clock.sleep(_RETRY)
 
     def finish(self) -> None:
-        """Stop reading; what is on its way is sent again by the next process, with the same id."""
+        """Stop reading; the next process sends messages that are on their way again, with the same ids."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
 
     def catch_up(self, within: float) -> None:
-        """Read everything without a record or a message, for a look at what is due.
+        """Read all records, and neither write nor send, so that `preview` can list messages that are due.
 
         Raises
         ------
@@ -268,7 +267,7 @@ class Notifier:
         self._link()
 
     def preview(self) -> Iterator[tuple[str, Waiting, str]]:
-        """Return each receiver of each alarm that waits, and what it would be told now; see `catch_up`."""
+        """Return, for each alarm that waits and each of its receivers, when the next message is due; see `catch_up`."""
         now = self._clock.now_us()
         for key, found in self.alarms.items():
             for receiver in self._rules.for_alarm(found.alarm) if found.since else ():
@@ -287,7 +286,7 @@ class Notifier:
     # Reading
 
     def _read(self) -> bool:
-        """Read what is new; return whether all is read that was there at the start."""
+        """Read new records; return whether all records have been read that existed at the start."""
         if self._reader is not None and self._reader.is_misplaced:
             self.finish()
         if self._reader is None:
@@ -358,10 +357,10 @@ class Notifier:
                 self.alarms[key] = found._replace(since=note.since)
         self._linked = True
 
-    # What is due
+    # Messages that are due
 
     def _look(self) -> None:
-        """Write what comes next of each receiver and alarm."""
+        """Write the next record for each receiver and alarm, if there is one."""
         now, due = self._clock.now_us(), dict.fromkeys(self.notes)
         for key, found in self.alarms.items():
             if found.since:
@@ -407,7 +406,7 @@ class Notifier:
                 line.sent, line.began, line.attempt = ready[key], now, self._post(name, ready[key])
 
     def _collect(self) -> None:
-        """Note what was taken, and let what has failed wait."""
+        """Note messages that receivers took, and give receivers that failed a pause."""
         now = self._clock.monotonic()
         for name, line in self._lines.items():
             note = line.sent

@@ -115,7 +115,7 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who is told of which alarms, when."""
+    """The rules: which receivers get messages about which alarms, and when."""
 
     to: Annotated[tuple[str, ...], Meta(min_length=1)]
     after: str

@@ -23,7 +23,7 @@ from facade.kernel.severities import ALARM, WARNING
 _ENDS, _SOURCE = "certificateEnds", f"{ORIGIN}/certificate/"
 _SOON, _VERY_SOON = 30 * DAY, 7 * DAY
 _EACH, _LOOK = 3600.0, 5.0
-"""Time between two reads of a certificate, and between two looks for what is due [s]."""
+"""Time between two reads of a certificate, and between two checks for certificates to read [s]."""
 _PATIENCE = 5.0
 """Longest wait for an answer of a server [s]."""
 _VALIDITY = re.compile(
@@ -72,7 +72,7 @@ class Certificates:
         return is_complete and key not in map(_key, self._places() - self._ends.keys())
 
     def run(self, stop: Event) -> None:
-        """Read what is due until `stop` is set."""
+        """Read certificates when they are due, until `stop` is set."""
         run_steps(self.step, stop, "reading certificates", each=_LOOK)
 
     def step(self) -> None:

@@ -35,7 +35,7 @@ class MetricFamily(NamedTuple):
     about: str
     labels: tuple[str, ...]
     figures: Callable[[], Figures]
-    """Called from any thread, so it returns a mapping that nobody changes any more."""
+    """Called from any thread, so the mapping that it returns must not change later."""
     is_counter: bool = False
 
 
