@@ -2,7 +2,8 @@
 
 A value holds until the next one is recorded, as on the device. So the minimum, maximum and mean of a bin are those of
 the values that the device showed within it, weighted by time, even if no value was recorded within the bin. If the
-attribute was invalid or not recorded during the whole bin, the bin has no values, so a plot shows the gap."""
+attribute was invalid or not recorded during the whole bin, the bin has no values, so a plot shows the gap.
+"""
 
 from functools import lru_cache
 from typing import Any, NamedTuple
