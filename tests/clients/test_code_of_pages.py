@@ -30,6 +30,7 @@ LEFT_OUT = {
     "wait_for(": "test_documents.py, with that controller",
     "def give(": "test_documents.py",
     "GiveCommand(": "test_documents.py",
+    "import history": "needs an archive: test_history_thinned.py, in the unit tests",
     "h5py.File(": "test_archive_nexus.py, in the unit tests",
     "alarm/handler/01": "needs a PyAlarm",
     "tango/admin/myhost": "needs a Starter",
