@@ -1,7 +1,7 @@
 """One deployment of the whole facade for all clients: flows that come, one node that has fallen silent."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,6 +92,23 @@ def await_values(deployment: Deployment) -> None:
 
 def silent(deployment: Deployment) -> bool:
     return deployment.quality(node_device(SILENT), "heapRate") == "INVALID"
+
+
+def is_settled(subarray: tango.DeviceProxy) -> bool:
+    """Return whether the State is that of the last command: a program may have ended before its last command has."""
+    if subarray.commandsPending:
+        return False
+    _, name, status = (subarray.lastCommand or "- - -").split()
+    after = {"On": tango.DevState.ON, "Off": tango.DevState.OFF}.get(name)
+    return after is None or status != "COMPLETED" or subarray.State() == after
+
+
+def switch_off(subarrays: Iterable[tango.DeviceProxy]) -> None:
+    for subarray in subarrays:
+        until(lambda one=subarray: is_settled(one), f"{subarray.dev_name()} has done all")
+        if subarray.State() == tango.DevState.ON:
+            subarray.Off()
+        until(lambda one=subarray: one.State() == tango.DevState.OFF, f"{subarray.dev_name()} is off")
 
 
 @pytest.fixture

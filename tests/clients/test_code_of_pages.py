@@ -6,14 +6,12 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tango
 
-from tests.clients.conftest import send_solution
+from tests.clients.conftest import send_solution, switch_off
 from tests.clients.expectations import FAMILIES
 from tests.clients.foreign import ROOT
 from tests.support.deployment import Deployment, node_device, subarray_device
@@ -63,23 +61,6 @@ def script(page: Path, tango_host: str) -> str:
     return found.replace("host:10000", tango_host).replace(
         subarray_device(1), OTHERS.get(page.name, subarray_device(1))
     )
-
-
-def is_settled(subarray: tango.DeviceProxy) -> bool:
-    """Return whether the State is that of the last command: a program may have ended before its last command has."""
-    if subarray.commandsPending:
-        return False
-    _, name, status = (subarray.lastCommand or "- - -").split()
-    after = {"On": tango.DevState.ON, "Off": tango.DevState.OFF}.get(name)
-    return after is None or status != "COMPLETED" or subarray.State() == after
-
-
-def switch_off(subarrays: Iterable[tango.DeviceProxy]) -> None:
-    for subarray in subarrays:
-        until(lambda one=subarray: is_settled(one), f"{subarray.dev_name()} has done all")
-        if subarray.State() == tango.DevState.ON:
-            subarray.Off()
-        until(lambda one=subarray: one.State() == tango.DevState.OFF, f"{subarray.dev_name()} is off")
 
 
 def simulated_alarms(system: Deployment) -> bool:

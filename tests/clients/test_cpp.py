@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.conftest import SILENT
+from tests.clients.conftest import SILENT, switch_off
 from tests.clients.expectations import FAMILIES
 from tests.clients.foreign import CPP, LineClient, installed
 from tests.support.deployment import Deployment, node_device, subarray_device
@@ -21,6 +21,7 @@ LEFT_OUT = CPP / "left-out"
 def client(system: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LineClient]:
     if LEFT_OUT.exists():
         pytest.skip(LEFT_OUT.read_text())
+    switch_off([system.proxy(SUBARRAY)])  # other tests may have left it on
     found = LineClient([installed(CPP / "client")], system.tango_host, tmp_path_factory.mktemp("cpp"))
     yield found
     assert found.end() == 0
