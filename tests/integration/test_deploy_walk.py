@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deploy-a-secured-site.md
 BLOCK = re.compile(r"^```(sh|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 VARYING = re.compile(
     r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d[.,\d]*|\d{6,}[\d._]*|(?<=:)\d{5}\b"
-    r"|(?<=process )\d+|(?<=│ )\d+(?= +│)|\d+\.\d+(?= s\b)|[\d,]+(?=/s)|^ *\d+(?= +UNACK)"
+    r"|(?<=process )\d+|\b\d+(?= +10\.10\.0\.\d+:)|\d+\.\d+(?= s\b)|[\d,]+(?=/s)|^ *\d+(?= +UNACK)"
 )
 LONGEST = 600.0
 """For a command, such as the start of three brokers [s]."""
