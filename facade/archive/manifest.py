@@ -13,6 +13,7 @@ MANIFEST = Manifest(
     },
     compose="facade.archive.flow:compose",
     for_all=True,
+    processes={"archive-run": ("archive", "run", "FOLDER")},
     page=FlowPage(title="Archive"),
     conformance="sdp_facade_clients.conformance.devices:ARCHIVE",
     subcommands=(

@@ -153,6 +153,9 @@ class Manifest:
     """``Callable[[Server], HealthSource]``: reports the flow's health issues; see
     `facade.kernel.runtime.health_issues`."""
     workers: tuple[WorkerEntry, ...] = ()
+    processes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Processes that a site may run or not, by their role in the ICD: the words of the sub-command that runs one. They
+    are missed only if they were heard of and have not ended in order."""
     subcommands: tuple[Subcommand, ...] = ()
     """Including simulators, below ``simulate``."""
     trials: ImportPath | None = None

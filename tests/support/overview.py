@@ -26,10 +26,12 @@ INSTANCES = ("alerts", "calibration", "control", "ingest-00", "logs", "mirror", 
 WORKERS = ("aggregate-0", "aggregate-1", "alerts-intake-0", "tables-assemble-0", "logs-aggregate-0")
 
 
-def signs_of_life(silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES, incarnation="1"):
+def signs_of_life(
+    silent=(), stopped=(), unheard=(), complaints=None, until=NOW, instances=INSTANCES, workers=WORKERS, incarnation="1"
+):
     """Return signs of life of a whole facade, in which some have fallen silent, said goodbye, or never spoken."""
     made = Heartbeats()
-    names = {f"SdpFacade-{one}": "server" for one in instances} | dict.fromkeys(WORKERS, "worker")
+    names = {f"SdpFacade-{one}": "server" for one in instances} | dict.fromkeys(workers, "worker")
     for at in range(round(NOW) - 60, round(until) + 1):
         for name, role in names.items():
             if name in unheard or (name in {*silent, *stopped} and at > NOW - 30):

@@ -75,10 +75,10 @@ def role_of(service: Service) -> str:
         return re.sub(r"-\d+$", "", command[0])
     if command[0] == "simulate":
         return SIMULATORS[command[1]]
-    workers = [
-        worker.name for one in manifests() for worker in one.workers if command[: len(worker.start)] == [*worker.start]
-    ]
-    return workers[0] if workers else {"topics": "deployer", "web": "operator-tool"}[command[0]]
+    starts = {worker.name: worker.start for one in manifests() for worker in one.workers}
+    starts |= {role: words[:-1] for one in manifests() for role, words in one.processes.items()}
+    found = [role for role, words in starts.items() if command[: len(words)] == [*words]]
+    return found[0] if found else {"topics": "deployer", "web": "operator-tool"}[command[0]]
 
 
 def properties(service: Service) -> dict[str, str]:
@@ -109,7 +109,7 @@ def infra_properties(
 def test_each_process_logs_in_as_its_role_and_knows_all_brokers(services: dict[str, Service], secrets: Path) -> None:
     clients = [one for name, one in services.items() if "KAFKA_BOOTSTRAP" in one.get("environment", {})]
     clients = [one for one in clients if one["command"] not in (["register"], services["rights"]["command"])]
-    assert len(clients) == 20
+    assert len(clients) == 21
     for one in clients:
         environment = one["environment"]
         assert set(environment) <= read_by_the_code()

@@ -55,7 +55,7 @@ def test_what_a_manifest_names_exists(manifest: Manifest):
     for reference in references(manifest):
         assert load(reference) is not None
     assert manifest.summary.endswith(".")
-    roles = {worker.name for worker in manifest.workers}
+    roles = {worker.name for worker in manifest.workers} | manifest.processes.keys()
     assert roles <= ICD.roles.keys()
 
 

@@ -91,6 +91,20 @@ def test_who_judges_is_not_missed_by_itself():
     assert overview(heartbeats=signs_of_life(unheard=("SdpFacade-control",))).judge(as_time(NOW)) == ("OK", ())
 
 
+@pytest.mark.parametrize(
+    ("name", "command"), [("alerts-notify-0", "alerts notify RULES.toml"), ("archive-run-night", "archive run FOLDER")]
+)
+def test_a_process_that_a_site_need_not_run_is_missed_once_it_was_heard_of(name, command):
+    """Nobody learnt that no mail left any more: the notifier was killed, and nothing said so."""
+    workers = (*WORKERS, name)
+    shown = overview(heartbeats=signs_of_life(silent=(name,), workers=workers))
+    health, (reason,) = shown.judge(as_time(NOW))
+    assert (health, reason.partition(" since ")[0]) == ("DEGRADED", f"process {name} silent")
+    assert set(shown.find(as_time(NOW))) == {("workerSilent", f"sdp-facade/{name}")}
+    assert shown.issues_as_dicts(as_time(NOW))[0]["response"].endswith(f"start it again: sdp-facade {command}.")
+    assert overview(heartbeats=signs_of_life(stopped=(name,), workers=workers)).judge(as_time(NOW)) == ("OK", ())
+
+
 def test_who_was_never_heard_of_is_named_at_once_and_an_alarm_later():
     shown = overview(heartbeats=signs_of_life(unheard=("SdpFacade-quality", "alerts-intake-0")))
     health, reasons = shown.judge(as_time(NOW))

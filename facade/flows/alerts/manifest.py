@@ -20,6 +20,7 @@ MANIFEST = Manifest(
     reporter="facade.flows.alerts.reporter:reporter",
     alert_source="facade.flows.alerts.source:AlertSource",
     workers=(WorkerEntry("alerts-intake", ("alert-packets",), ("alerts", "intake"), "intakeGone"),),
+    processes={"alerts-notify": ("alerts", "notify", "RULES.toml")},
     audit={"alert-actions": "facade.flows.alerts.audit:action_entry"},
     subcommands=(
         Subcommand(

@@ -16,6 +16,7 @@ from facade.kernel.icd.model import AccountSource, Attribute, DeviceClass, Icd, 
 from facade.kernel.icd.topic_model import Figure, Limits, slot_name
 from facade.kernel.instances import devices_of
 from facade.kernel.manifest import WorkerEntry, manifests
+from facade.kernel.names import PROGRAM
 from facade.kernel.printable import excerpt, listed, printable
 from facade.kernel.reading import Quality, Reading, Value, judge
 from facade.kernel.runtime.accounts import Deviation
@@ -409,7 +410,8 @@ class Presence(HealthSource):
     def _look(self) -> list[HealthIssue]:
         if self._can_tell():
             self._early.clear()
-            self._rows = [*self._servers(), *(row for worker in self._workers for row in self._of_kind(worker))]
+            kinds = (row for worker in self._workers for row in self._of_kind(worker))
+            self._rows = [*self._servers(), *kinds, *self._optional()]
         return self._rows
 
     def _servers(self) -> Iterator[HealthIssue]:
@@ -453,6 +455,15 @@ class Presence(HealthSource):
                 text = f"worker {name} ({start}) {self._seen(name)}"
                 do = f"End its process if it hangs, then start it again: {start} --slot {_slot(worker, name)}."
                 yield HealthIssue(DEGRADED, text, self._alarm(name, _WORKER, name), host=self._host(name), response=do)
+
+    def _optional(self) -> Iterator[HealthIssue]:
+        for one in manifests():
+            for role, words in one.processes.items():
+                for name in filter(self._is_missed, self._heartbeats.heard_of(role)):
+                    text = f"process {name} {self._seen(name)}"
+                    key = self._alarm(name, _WORKER, name)
+                    do = f"End its process if it hangs, then start it again: {PROGRAM} {' '.join(words)}."
+                    yield HealthIssue(DEGRADED, text, key, host=self._host(name), response=do)
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
         """Return the alarm to raise; None for a component without any heartbeat, as not all start at once."""
