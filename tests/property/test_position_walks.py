@@ -175,6 +175,10 @@ class World:
         client = "reader" if request == "ListOffsets" else f"{GROUP}-{slot}"
         self.network.kills.append((f"{slot}/{client} {request}", after))
 
+    def slow(self, output: tuple[str, int]) -> None:
+        """Let the broker take a worker's records for a partition last: it takes each partition's by themselves."""
+        self.network.slowed = {f"Produce {output[0]}/{output[1]}": 0.02}
+
     def cut_positions(self) -> None:
         """Lose all positions, so that workers begin at the beginning."""
         self.may_name = True
@@ -249,6 +253,7 @@ STEPS = st.one_of(
     st.tuples(st.just("start"), st.sampled_from(SLOTS)),
     st.tuples(st.just("kill"), st.sampled_from(SLOTS)),
     st.tuples(st.just("kill_at"), st.sampled_from(SLOTS), st.sampled_from(REQUESTS), st.booleans()),
+    st.tuples(st.just("slow"), st.sampled_from(OUTPUTS)),
     st.tuples(st.just("lose_end"), st.sampled_from(OUTPUTS)),
     st.tuples(st.just("lose_ends")),
     st.tuples(st.just("set_group"), st.sampled_from((None, 0, 3, 1000))),
@@ -286,6 +291,7 @@ def wrong(world: World) -> list[str]:
 BEFORE = [("send", 0, 5), ("send", 1, 3), ("run", 0.4), ("send", 0, 4)]
 MORE: list[tuple[Any, ...]] = [("run", 2.0), ("send", 0, 6), ("send", 1, 5)]
 """So that the next process takes another range than the killed one."""
+PARTLY: list[tuple[Any, ...]] = [("slow", OUTPUTS[0]), ("kill_at", "0", "Produce results/0", False)]
 KILLED = [("kill_at", "0", "EndTxn", False), *MORE, ("run", 9.0), ("lose_ends",)]
 LOST = {
     # accidents after some records are counted; whether the lost end is by a commit
@@ -298,6 +304,9 @@ LOST = {
         False,
     ),
     "killed after it asked for the end": ([("kill_at", "0", "EndTxn", True), ("run", 0.4), ("lose_ends",)], True),
+    "killed when the broker had all but one of its records": (
+        [*PARTLY, *MORE, ("run", 9.0), ("lose_ends",)], False
+    ),
     "killed before its offsets": (
         [("kill_at", "0", "TxnOffsetCommit", False), *MORE, ("run", 9.0), ("lose_ends",)], False
     ),
@@ -360,6 +369,11 @@ def _never(self: TransactionalProducer, *_: Any) -> bool:
     return False
 
 
+def _never_partly(self: TransactionalProducer, one: Any, left: Any) -> bool:
+    """Take each transaction for whole."""
+    return _is_committed_elsewhere(self, one._replace(count=0), left)
+
+
 def _newest_run(self: TransactionalProducer) -> WorkerPosition:
     """Keep no former run."""
     return msgspec.structs.replace(_new_run(self), partition=0)
@@ -393,6 +407,7 @@ def _take_all(self: CountedOffsets, log: str, begin: int, end: int, part: int = 
 
 
 _new_run, _find_committed = TransactionalProducer._new_run, TransactionalProducer._find_committed
+_is_committed_elsewhere = TransactionalProducer._is_committed_elsewhere
 _give_up, _take = KafkaTransactionalLog._give_up, CountedOffsets.take
 AGAIN = [("run", 2.0), ("kill", "0"), ("cut_positions",), ("send", 0, 6), ("start", "0"), ("run", 9.0)]
 MUTANTS = {
@@ -408,6 +423,10 @@ MUTANTS = {
     "a commit that positions have lost is found on the outputs": (
         TransactionalProducer, "_is_committed_elsewhere", _never,
         [("kill_at", "0", "EndTxn", True), *MORE, ("run", 0.4), ("lose_end", OUTPUTS[-1])],
+    ),
+    "what was written in part is aborted": (
+        TransactionalProducer, "_is_committed_elsewhere", _never_partly,
+        [*PARTLY, *MORE, ("run", 9.0), ("lose_ends", OUTPUTS)],
     ),
     "each producer has a run": (
         TransactionalProducer, "_find_committed", _one_run, LOST["killed in its first transaction"][0],

@@ -42,6 +42,8 @@ class Network:
         """The same, by how many later requests of its process overtake it."""
         self.overtaken: list[Overtaken] = []
         """What is held so now."""
+        self.slowed: dict[str, float] = {}
+        """Time that certain requests take longer on their way [s], so that others of their client arrive first."""
         self.unserved: frozenset[str] = frozenset()
         """Requests that nobody carries out now, as the disk of their coordinator is full; clients send them again."""
         self.losses: list[tuple[str, str]] = []
@@ -133,7 +135,8 @@ class Link:
             return
         self._calls += 1
         self._waiting[self._calls] = answer
-        scheduler.at(network.latency(), self._arrive, self._number, self._calls, what, request)
+        wait = network.latency() + network.slowed.get(what, 0.0)
+        scheduler.at(wait, self._arrive, self._number, self._calls, what, request)
 
     def _arrive(self, connection: int, call: int, what: str, request: Callable[[], Any]) -> None:
         network = self.network

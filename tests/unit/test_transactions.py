@@ -21,7 +21,7 @@ from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog, by_partition
 from facade.kernel.bus.offsets import PartitionFacts
 from facade.kernel.bus.port import TRANSACTION, Aborted, BusHealth, Fenced, Record
-from facade.kernel.clock import ManualClock
+from facade.kernel.clock import NEVER, ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
 
@@ -305,9 +305,10 @@ def test_a_producer_writes_transaction_after_transaction_until_a_connection_is_l
     client.full = True
     producer.write([record], places, member)
     producer.write([], [], member)
-    (slot, run, number), (_, same, next) = [call[4][-1][1].split() for call in client.calls if call[0] == "t.positions"]
-    assert (slot, number, same, next) == (b"aggregate-0", b"1", run, b"2")
-    written = ("t.alerts", b"v", b"k", 3, [("a", b"b"), (TRANSACTION, b" ".join((slot, run, number)))])
+    numbered = [call[4][-1][1].split() for call in client.calls if call[0] == "t.positions"]
+    (slot, run, number, count), (_, same, next, _) = numbered
+    assert (slot, number, count, same, next) == (b"aggregate-0", b"1", b"2", run, b"2")
+    written = ("t.alerts", b"v", b"k", 3, [("a", b"b"), (TRANSACTION, b" ".join((slot, run, number, count)))])
     others = [call for call in client.calls if call[0] != "t.positions"]
     assert others == ["init", "begin", written, (places, "generation"), "commit", "begin", "commit"]
     assert (Transactions.made, health.connected) == (1, True)
@@ -339,7 +340,7 @@ def test_a_producer_that_may_have_asked_twice_for_the_end_of_a_former_transactio
 ) -> None:
     """The second request, late, would abort the results of its first transaction; the position comes after them."""
     producer = TransactionalProducer(Connection(Settings(), clock=clock), "slot", BusHealth(), outputs=["results"])
-    left = [{("results", 0): _Open("run", 1, 0.0, is_surely_open=True)}]
+    left = [{("results", 0): _Open("run", 1, 0, "", NEVER, is_surely_open=True)}]
     monkeypatch.setattr(producer, "_find_open", lambda _: left.pop() if left else {})
     monkeypatch.setattr(producer, "_find_committed", lambda _: {})
 

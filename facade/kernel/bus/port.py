@@ -28,7 +28,8 @@ class Fenced(BusError):
 
 Headers = tuple[tuple[str, bytes], ...]
 TRANSACTION: Final = "transaction"
-"""Header of each record that a worker writes in a transaction: slot, run of the process, and number in this run."""
+"""Header of each record that a worker writes in a transaction: slot, run of the process, number in this run, and how
+many records the transaction has."""
 TopicPartition = tuple[str, int]
 """A partition of a topic, by its name in the ICD."""
 

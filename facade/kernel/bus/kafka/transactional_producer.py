@@ -15,14 +15,16 @@ A killed broker may keep a transaction open on a partition although its coordina
 abort marker of the same producer on that partition ends it as well, whichever it is. So a new producer first ends what
 is open, as it ended elsewhere, before its first transaction (`_settle`):
 
-1. Each record of a transaction has the header `TRANSACTION`: slot, run (one for each producer) and a number. The
-   transaction also writes run and number to `positions`, under the slot's name. Only a commit makes them visible there.
+1. Each record of a transaction has the header `TRANSACTION`: slot, run (one for each producer), a number, and how many
+   records the transaction has. It also writes run and number to `positions`, under the slot's name. Only a commit makes
+   them visible there.
 2. On partitions whose last stable offset is before their end, the producer looks for the newest record of its slot.
 3. If `positions` has this run with this number or a later one, the transaction was committed: the producer commits a
    mark, a tombstone without effect, on the partition. Otherwise it did not take place: the producer aborts a mark.
 4. If `positions` itself has lost the end, the outputs decide: whether readers of committed records get the records of
-   the transaction. If its end is lost everywhere, it is committed, as nearly all are: then results and position agree
-   in any case.
+   the transaction. If its end is lost everywhere, it is committed if all its records are there: then results and
+   position agree in any case. If some are not there, the broker was killed while it took them, one partition after the
+   other, so the transaction cannot have been committed, and is aborted.
 
 A producer begins no transaction after one that failed. So of each run, at most the last transaction was not committed.
 A broker may also lose an old end, if it is the last record of a partition, so the former runs stay on `positions`.
@@ -36,7 +38,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -85,6 +86,10 @@ class _Open(NamedTuple):
 
     run: str
     number: int
+    count: int
+    """Number of its records; 0: not known, as a release before this number wrote it."""
+    said: str
+    """Header of each of its records."""
     time: Time
     """Of its newest record."""
     is_surely_open: bool
@@ -236,9 +241,9 @@ class TransactionalProducer:
         for (topic, partition), (offsets, last) in found.items():
             at = stable.get(topic, {}).get(partition, (math.inf,))[0]
             if at <= last.offset:  # otherwise its end has come meanwhile
-                run, _, number = _said(last).removeprefix(begin).partition(" ")
-                number = number if number.isdecimal() else "0"
-                left[topic, partition] = _Open(run, int(number), last.timestamp_us, at in offsets)
+                run, number, count, *_ = [*(said := _said(last)).removeprefix(begin).split(" "), "", ""]
+                number, count = (one if one.isdecimal() else "0" for one in (number, count))
+                left[topic, partition] = _Open(run, int(number), int(count), said, last.timestamp_us, at in offsets)
         return left
 
     def _find_committed(self, left: Mapping[port.TopicPartition, _Open]) -> dict[str, int]:
@@ -250,21 +255,25 @@ class TransactionalProducer:
         return known | {one.run: one.number for one in open_here if self._is_committed_elsewhere(one, left)}
 
     def _is_committed_elsewhere(self, one: _Open, left: Mapping[port.TopicPartition, _Open]) -> bool:
-        """Return whether a transaction that is open on `positions` was committed on the outputs."""
-        said = f"{self._slot} {one.run} {one.number}"
-        for topic in self._outputs:
+        """Return whether a transaction that is open on `positions` was committed on the outputs.
+
+        If its end is lost on all of them: whether all its records are there.
+        """
+        there = 0
+        for topic in (*self._outputs, POSITIONS):
             begin, after = (
                 find_range(self._connection, topic, since=since, within=timeouts.STEP)
                 for since in (one.time - _NEAR, one.time + _NEAR)
             )
             for partition, (first, end) in begin.items():
-                if (here := left.get((topic, partition))) is not None and here.is_surely_open:
-                    continue
                 near = {partition: (first, after.get(partition, (end,))[0])}
                 read = partial(read_range, self._connection, topic, near, within=timeouts.STEP)
-                if any(_said(record) == said for record in read(committed=False)):
-                    return any(_said(record) == said for record in read(whole=True))
-        return True
+                mine = sum(_said(record) == one.said for record in read(committed=False))
+                here = left.get((topic, partition))
+                if mine and (here is None or not here.is_surely_open):
+                    return any(_said(record) == one.said for record in read(whole=True))
+                there += mine
+        return there >= one.count
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
         """Commit or abort marks, and with them any open transaction on their partitions."""
@@ -289,8 +298,9 @@ class TransactionalProducer:
     def _numbered(self, records: Iterable[Record]) -> Iterator[Record]:
         """Return the records of a new transaction with its number, and the record of the number."""
         one = self._number = msgspec.structs.replace(self._number, next=self._number.next + 1)
-        header = (TRANSACTION, f"{one.group} {one.log} {one.next}".encode())
-        for record in chain(records, [position_record(one)]):
+        found = [*records, position_record(one)]
+        header = (TRANSACTION, f"{one.group} {one.log} {one.next} {len(found)}".encode())
+        for record in found:
             yield replace(record, headers=(*record.headers, header))
 
     def write(self, records: Iterable[Record], places: Sequence[TopicPartition], member: Consumer) -> None:
