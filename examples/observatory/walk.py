@@ -1,0 +1,73 @@
+"""Start the observatory on this machine: ``python examples/observatory/walk.py``.
+
+It needs the environment of the source tree. The observatory is installed into ``.run/observatory``, beside a broker and
+a Tango database of its own. Everything ends with Ctrl-C. With ``--prepare`` it only makes topics and devices, for the
+broker and the database that the environment names.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE, FOLDER = Path(__file__).parent, Path(".run", "observatory").resolve()
+BIN = Path(sys.executable).parent
+PROCESSES = {
+    "weather-worker": ["observatory", "weather"],
+    "dome-controller": ["observatory", "dome"],
+    "weather": ["Observatory", "weather"],
+    "control": ["Observatory", "control"],
+    "stations": ["observatory", "simulate"],
+}
+
+
+def main() -> None:
+    """Start all parts, and wait."""
+    sys.path.insert(0, str(HERE))
+    import observatory  # noqa: F401 - before the kernel: its names and its interface count from then on
+
+    from devices.registration import register
+    from facade.admin.topics import create_topics
+    from facade.infra import local
+    from facade.kernel.bus.kafka.connection import Connection
+    from facade.kernel.config import load_settings
+    from facade.kernel.icd.load import load
+    from facade.kernel.runtime.stopping import terminable
+
+    def prepare() -> None:
+        settings = load_settings()
+        create_topics(Connection(settings), load().topics)
+        register(load(), settings, os.environ["TANGO_HOST"])
+
+    if sys.argv[1:] == ["--prepare"]:
+        return prepare()
+    site = FOLDER / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--upgrade", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*install, "--target", site, HERE], check=True)
+    endpoints = local.up(local.LocalOptions(state_dir=FOLDER))
+    os.environ |= {"KAFKA_BOOTSTRAP": endpoints.bootstrap, "TANGO_HOST": endpoints.tango_host, "PYTHONPATH": str(site)}
+    started = []
+    try:
+        with terminable():
+            prepare()
+            for name, (program, *rest) in PROCESSES.items():
+                with Path(FOLDER, f"{name}.log").open("w") as log:
+                    started.append(subprocess.Popen([site / "bin" / program, *rest], stdout=log, stderr=log))
+            print(f"The observatory runs until Ctrl-C; its logs are in {FOLDER}. In another shell:\n")
+            print(f"  export TANGO_HOST={endpoints.tango_host} KAFKA_BOOTSTRAP={endpoints.bootstrap} PYTHONPATH={site}")
+            while all(one.poll() is None for one in started):
+                time.sleep(1)
+            sys.exit(f"a process has ended by itself: see {FOLDER}")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for one in started:
+            one.terminate()
+        for one in started:
+            one.wait(20)
+        local.down(FOLDER, wipe=True)
+
+
+if __name__ == "__main__":
+    main()
