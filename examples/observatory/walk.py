@@ -30,6 +30,7 @@ def main() -> None:
     from devices.registration import register
     from facade.admin.topics import create_topics
     from facade.infra import local
+    from facade.infra.processes import Process
     from facade.kernel.bus.kafka.connection import Connection
     from facade.kernel.config import load_settings
     from facade.kernel.icd.load import load
@@ -52,20 +53,18 @@ def main() -> None:
         with terminable():
             prepare()
             for name, (program, *rest) in PROCESSES.items():
-                with Path(FOLDER, f"{name}.log").open("w") as log:
-                    started.append(subprocess.Popen([site / "bin" / program, *rest], stdout=log, stderr=log))
+                argv = [str(site / "bin" / program), *rest]
+                started.append(Process.start(name, argv, log=FOLDER / f"{name}.log", env=os.environ))
             print(f"The observatory runs until Ctrl-C; its logs are in {FOLDER}. In another shell:\n")
             print(f"  export TANGO_HOST={endpoints.tango_host} KAFKA_BOOTSTRAP={endpoints.bootstrap} PYTHONPATH={site}")
-            while all(one.poll() is None for one in started):
+            while all(one.is_alive for one in started):
                 time.sleep(1)
             sys.exit(f"a process has ended by itself: see {FOLDER}")
     except KeyboardInterrupt:
         pass
     finally:
-        for one in started:
-            one.terminate()
-        for one in started:
-            one.wait(20)
+        for one in reversed(started):
+            one.stop()
         local.down(FOLDER, wipe=True)
 
 

@@ -31,6 +31,8 @@ def _text(key: str) -> str:
 
 DISTRIBUTION: Final = _text("distribution")
 PROGRAM: Final = _text("program")
+ABOUT: Final = _text("about")
+"""One line for the help of the program."""
 SERVER: Final = _text("server")
 """Executable of the Tango device server, and its name in the Tango database."""
 VARIABLES: Final = _text("variables")

@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "observatory"
 KERNEL = ("facade.kernel", "devices.kernel", "observatory")
 WEATHER, DOME, ALARMS = "obs/weather/0", "obs/dome/0", "obs/alarms/0"
+COMMANDS = ["dome", "simulate", "weather", "version"]
+"""Sub-commands; the last one is the kernel's own."""
 PREFIX = f"observatory{os.getpid()}."
 
 
@@ -54,7 +56,9 @@ class Site:
 
     def run(self, argv: list[str | Path], **more: str) -> str:
         environment = self.environment | more
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
+        done = subprocess.run(
+            argv, env=environment, cwd=self.tree, capture_output=True, text=True, timeout=HANG, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -162,7 +166,8 @@ def test_nothing_of_sdp_is_there(site: Site) -> None:
     there = "import facade.kernel, devices.kernel, importlib.util as u; print(u.find_spec('facade.flows'))"
     assert site.run([sys.executable, "-c", there], PYTHONPATH=str(site.tree)) == "None\n"
     shown = site.run([site.tree / "bin" / "observatory", "--help"], PYTHONPATH=str(site.tree))
-    assert re.findall(r"^  (\w+) ", shown.partition("Operate")[2], re.MULTILINE) == ["dome", "simulate", "weather"]
+    assert "A weather station and a dome." in shown
+    assert re.findall(r"^  (\w+) +\w", shown.partition("Operate:")[2], re.MULTILINE) == COMMANDS
 
 
 def test_totals_are_exact_whoever_is_killed(site: Site) -> None:
