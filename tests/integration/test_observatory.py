@@ -197,6 +197,9 @@ def test_a_silent_site_turns_invalid(site: Site) -> None:
 
 
 def test_strong_wind_raises_an_alarm_and_clears_it(site: Site) -> None:
+    events: list[Any] = []
+    proxy = site.proxy(ALARMS)
+    proxy.subscribe_event("windHigh", tango.EventType.CHANGE_EVENT, events.append)
     storm = site.simulate("--rate", "20", "--wind", "20")
     until_equal(lambda: site.alarm("windHigh"), "ACTIVE", "the alarm")
     text = r"windHigh: expected less than 15 m/s, got [12]\d\.\d m/s"
@@ -206,6 +209,7 @@ def test_strong_wind_raises_an_alarm_and_clears_it(site: Site) -> None:
     calm = site.simulate("--rate", "20", "--wind", "5")
     until_equal(lambda: site.alarm("windHigh"), "NORMAL", "the alarm has cleared")
     assert calm.terminate() == 0
+    until_equal(lambda: [event.attr_value.value for event in events if not event.err], [0, 1, 0], "its change events")
 
 
 def test_a_command_has_an_outcome(site: Site) -> None:

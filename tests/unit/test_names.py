@@ -25,9 +25,13 @@ def test_the_shipped_names_are_those_of_sdp() -> None:
     assert names.FAMILIES["subarray"] == ("subarray", 1, "subarrays")
 
 
-def test_a_facility_has_its_own_names() -> None:
-    found = of_facility(ROOT / "examples" / "observatory" / "observatory" / "interface")
-    assert found == "observatory observatory.flows {}\n"
+def test_a_facility_has_its_own_names(tmp_path: Path) -> None:
+    keys = ("distribution", "program", "about", "server", "variables", "entry_points", "short", "schemas", "other_side")
+    lines = [*(f'{key} = "{key}-here"' for key in keys), "[families]"]
+    lines.append('dish = { word = "dish", first = 1, setting = "nodes" }')
+    (tmp_path / "names.toml").write_text("\n".join(lines))
+    found = of_facility(tmp_path)
+    assert found == "program-here entry_points-here.flows {'dish': ('dish', 1, 'nodes')}\n"
 
 
 def test_a_folder_without_names_is_refused(tmp_path: Path) -> None:

@@ -173,8 +173,8 @@ class WeatherFlow(Flow):
         for newest in self._windows.shown(self._closed_to())[:1]:
             rows, wind = newest.rows, newest.rows.fields["wind"]
             self._shown = _Window(
-                float(np.sum(wind.sum) / rows.count.sum()),
-                float(np.max(wind.max)),
+                float(np.asarray(wind.sum).sum() / rows.count.sum()),
+                float(np.asarray(wind.max).max()),
                 tuple(self._stations[number] for number in rows.group.tolist()),
                 int(rows.time_max.max()),
                 bool(newest.is_torn.any()),

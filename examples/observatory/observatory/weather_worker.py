@@ -5,12 +5,13 @@ on with the first reading that is in no sum, and no reading is in two.
 """
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 
 from facade.kernel.bus.port import PartitionBatch, Record
-from facade.kernel.clock import MINUTE, SECOND
+from facade.kernel.clock import MINUTE, Duration, Time, as_seconds
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.icd.model import Icd
@@ -48,8 +49,8 @@ class WeatherFold:
         values, rows = run.values(), []
         self._transaction.count(run, len(values))
         for index, value in enumerate(values):
-            record, one = run.record(index), self._decoder.decode_one(value)
-            outcome: Outcome = one if isinstance(one, Unused) else self._judge(one.time - record.timestamp_us)
+            record, one = run.record(index), cast(Any, self._decoder.decode_one(value))
+            outcome = one if isinstance(one, Unused) else _judge(Time(one.time) - record.timestamp_us)
             self._transaction.settle(record, outcome)
             if outcome is USED:
                 window = one.time - one.time % RULE.length_us
@@ -57,15 +58,6 @@ class WeatherFold:
                 rows.append((place, window, 1, one.time, one.time, one.wind, one.wind, one.rain))
         if rows:
             self._frames.setdefault(run.partition, []).append(merge([as_frame(rows)]))
-
-    @staticmethod
-    def _judge(ahead: int) -> Outcome:
-        """Return the outcome of a reading, by how far its time is ahead of the broker's [us]."""
-        if ahead > RULE.ahead_us:
-            return RecordRejected(
-                "ahead", "$.time", f"expected at most {RULE.ahead_us / SECOND:g} s ahead of the broker"
-            )
-        return LATE if -ahead > _LATENESS else USED
 
     def output(self, ranges: OffsetRanges) -> Iterator[Record]:
         """Return the sums of each partition with its offsets."""
@@ -100,6 +92,14 @@ class WeatherFold:
         }
         for row in zip(*(np.asarray(one).tolist() for one in columns.values()), strict=True):
             yield dict(zip(columns, row, strict=True))
+
+
+def _judge(ahead: Duration) -> Outcome:
+    """Return the outcome of a reading, by how far its time is ahead of the broker's."""
+    if ahead > RULE.ahead_us:
+        what = f"expected at most {as_seconds(RULE.ahead_us):g} s ahead of the broker, got {as_seconds(ahead):g} s"
+        return RecordRejected("ahead", "$.time", what)
+    return LATE if ahead < -_LATENESS else USED
 
 
 def weather_worker(site: Site) -> TransactionalWorker:
