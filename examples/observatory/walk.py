@@ -48,22 +48,25 @@ def main() -> None:
     subprocess.run([*install, "--target", site, HERE], check=True)
     endpoints = local.up(local.LocalOptions(state_dir=FOLDER))
     os.environ |= {"KAFKA_BOOTSTRAP": endpoints.bootstrap, "TANGO_HOST": endpoints.tango_host, "PYTHONPATH": str(site)}
-    started = []
+    running: dict[str, Process] = {}
     try:
         with terminable():
             prepare()
-            for name, (program, *rest) in PROCESSES.items():
-                argv = [str(site / "bin" / program), *rest]
-                started.append(Process.start(name, argv, log=FOLDER / f"{name}.log", env=os.environ))
             print(f"The observatory runs until Ctrl-C; its logs are in {FOLDER}. In another shell:\n")
-            print(f"  export TANGO_HOST={endpoints.tango_host} KAFKA_BOOTSTRAP={endpoints.bootstrap} PYTHONPATH={site}")
-            while all(one.is_alive for one in started):
+            print(
+                f"  export TANGO_HOST={endpoints.tango_host} KAFKA_BOOTSTRAP={endpoints.bootstrap} PYTHONPATH={site}\n"
+            )
+            while True:  # as a supervisor does: what has ended is started again
+                for name, (program, *rest) in PROCESSES.items():
+                    if name not in running or not running[name].is_alive:
+                        argv, log = [str(site / "bin" / program), *rest], FOLDER / f"{name}.log"
+                        running[name] = Process.start(name, argv, log=log, env=os.environ, append=True)
+                        print(f"{name}: process {running[name].pid}", flush=True)
                 time.sleep(1)
-            sys.exit(f"a process has ended by itself: see {FOLDER}")
     except KeyboardInterrupt:
         pass
     finally:
-        for one in reversed(started):
+        for one in reversed([*running.values()]):
             one.stop()
         local.down(FOLDER, wipe=True)
 

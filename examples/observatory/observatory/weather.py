@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from facade.kernel.bus.offsets import CountedOffsets, Overlap
+from facade.kernel.bus.offsets import CountedOffsets, Gap, Overlap
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, SECOND, Time, as_duration
 from facade.kernel.codec.decode import BatchDecoder
@@ -102,7 +102,8 @@ class WeatherFlow(Flow):
             if isinstance(found, Overlap):
                 return RecordRejected("overlap", "$.offset_from", f"got offset {sums.offset_from}; {found}")
             if found is not None:
-                self._lost.append(Missing(getattr(found, "records", 0), f"{TOPIC}/{sums.partition}: {found}"))
+                missing = found.records if isinstance(found, Gap) else 0
+                self._lost.append(Missing(missing, f"{TOPIC}/{sums.partition}: {found}"))
         if sums.sums:
             rows = as_frame(
                 (self._stations.index(x.station), x.window, x.count, x.oldest, x.newest, x.wind_sum, x.wind_max, x.rain)
