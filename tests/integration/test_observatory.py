@@ -37,6 +37,14 @@ def test_its_programs_import_the_kernel_only() -> None:
         assert {name for name in ours if not name.startswith(KERNEL)} == set(), file.name
 
 
+def test_its_interface_has_no_mistakes() -> None:
+    code = "import observatory; from facade.kernel.icd.load import inspect; print(inspect(thorough=True)[1])"
+    environment = os.environ | {"PYTHONPATH": str(EXAMPLE)}
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
+    assert done.stdout == "[]\n", done.stdout + done.stderr
+
+
 class Site:
     """The running observatory."""
 
