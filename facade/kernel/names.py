@@ -1,25 +1,51 @@
-"""The names that this distribution has for its users: the only place where the kernel has them."""
+"""The names that a facility has for its users: the only place where the kernel has them.
 
-from typing import Final
+They are data of the facility, as its interface is: ``names.toml`` in the same folder.
+"""
 
-DISTRIBUTION: Final = "sdp-tango-facade"
-PROGRAM: Final = "sdp-facade"
-SERVER: Final = "SdpFacade"
+import tomllib
+from typing import Any, Final
+
+from facade.kernel.errors import ConfigError
+from facade.kernel.resources import interface
+
+_FILE: Final = interface() / "names.toml"
+
+
+def _read() -> dict[str, Any]:
+    try:
+        return tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{_FILE}: expected a TOML file with the names of the facility, got: {error}") from error
+
+
+_NAMES: Final = _read()
+
+
+def _text(key: str) -> str:
+    text = _NAMES.get(key)
+    if not isinstance(text, str) or not text:
+        raise ConfigError(f"{_FILE}: {key}: expected a text, got {text!r}")
+    return text
+
+
+DISTRIBUTION: Final = _text("distribution")
+PROGRAM: Final = _text("program")
+ABOUT: Final = _text("about")
+"""One line for the help of the program."""
+SERVER: Final = _text("server")
 """Executable of the Tango device server, and its name in the Tango database."""
-VARIABLES: Final = "SDP_"
+VARIABLES: Final = _text("variables")
 """Begin of the environment variables."""
-ENTRY_POINTS: Final = "sdp_facade"
-"""Begin of the groups of entry points."""
-SHORT: Final = "sdp"
+ENTRY_POINTS: Final = _text("entry_points")
+"""Begin of the groups of entry points, through which the flows of the facility are found."""
+SHORT: Final = _text("short")
 """Begin of the names of metrics, of attributes in exported logs, and of the attribute with all versions."""
-SCHEMAS: Final = "https://schema.skao.int/ska-sdp-"
+SCHEMAS: Final = _text("schemas")
 """Begin of the names by which arguments of commands tell their schema."""
-
-OTHER_SIDE: Final = "SDP"
+OTHER_SIDE: Final = _text("other_side")
 """The system whose processes use the bus beside the facade."""
-FAMILIES: Final = {
-    "node": ("ingest node", 0, "nodes"),
-    "subarray": ("subarray", 1, "subarrays"),
-    "archive": ("archive worker", 0, "archives"),
+FAMILIES: Final[dict[str, tuple[str, int, str]]] = {
+    field: (one["word"], one["first"], one["setting"]) for field, one in _NAMES.get("families", {}).items()
 }
 """Numbered devices of a deployment, by the field in their names: word, lowest number, setting of their number."""

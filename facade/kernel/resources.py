@@ -1,8 +1,17 @@
 """Finds the package's files that are not Python: schemas, Kafka's pom, package lists."""
 
+import os
 from pathlib import Path
 
+INTERFACE = "FACADE_INTERFACE"
+"""Environment variable with the folder of another facility: its interface, in the layout of ``schemas/``, and its names
+(`facade.kernel.names`). The facility's executables set it; without it, the shipped folder counts."""
 _PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def interface() -> Path:
+    """Return the folder with the names and the interface of the facility; raises as `resource`."""
+    return Path(given) if (given := os.environ.get(INTERFACE)) else resource("schemas")
 
 
 def resource(*parts: str) -> Path:

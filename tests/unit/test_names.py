@@ -1,45 +1,46 @@
-"""Names follow the glossary: no module, class or public function is called by a word that was given up."""
+"""A facility brings its own names: they are read once, when a process imports them."""
 
-import ast
-import re
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
 from pathlib import Path
 
-import pytest
+from facade.kernel import names
+from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
-GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
-PACKAGES = ("facade", "devices", "clients", "lab", "sdp_facade_sdk")
-STILL = {"facade/flows/telemetry/worker.py": {"Pace"}}
-"""Names that are still to be changed; the list only shrinks."""
-VERBS = {"share"}
-"""Words that were given up as nouns: a function may do it."""
 
 
-def retired() -> set[str]:
-    section = GLOSSARY.read_text().partition("## Names that are not used")[2]
-    return set(re.findall(r"^\| (\w+) \| \w", section, re.MULTILINE)) - {"not"}
+def of_facility(folder: Path) -> str:
+    code = "from facade.kernel import manifest, names; print(names.PROGRAM, manifest.GROUP, names.FAMILIES)"
+    environment = {**os.environ, "FACADE_INTERFACE": str(folder), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG, check=False
+    )
+    return done.stdout or done.stderr.splitlines()[-1]
 
 
-def words(name: str) -> set[str]:
-    found = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
-    return found | {word.removesuffix("s") for word in found} | {re.sub("ies$", "y", word) for word in found}
+def test_the_shipped_names_are_those_of_sdp() -> None:
+    assert (names.PROGRAM, names.SERVER, names.VARIABLES) == ("sdp-facade", "SdpFacade", "SDP_")
+    assert names.FAMILIES["subarray"] == ("subarray", 1, "subarrays")
 
 
-def names(path: Path) -> Iterator[str]:
-    yield path.parent.name if path.stem == "__init__" else path.stem
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-            yield node.name
+def test_a_facility_has_its_own_names(tmp_path: Path) -> None:
+    keys = ("distribution", "program", "about", "server", "variables", "entry_points", "short", "schemas", "other_side")
+    lines = [*(f'{key} = "{key}-here"' for key in keys), "[families]"]
+    lines.append('dish = { word = "dish", first = 1, setting = "nodes" }')
+    (tmp_path / "names.toml").write_text("\n".join(lines))
+    found = of_facility(tmp_path)
+    assert found == "program-here entry_points-here.flows {'dish': ('dish', 1, 'nodes')}\n"
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_no_name_uses_a_word_that_was_given_up(package: str) -> None:
-    given_up = retired()
-    assert {"pump", "yardstick"} <= given_up
-    found = {}
-    for path in sorted((ROOT / package).rglob("*.py")):
-        file = path.relative_to(ROOT).as_posix()
-        if bad := {name for name in names(path) if words(name) & given_up} - STILL.get(file, set()) - VERBS:
-            found[file] = bad
-    assert not found
+def test_a_folder_without_names_is_refused(tmp_path: Path) -> None:
+    what = f"{tmp_path / 'names.toml'}: expected a TOML file with the names of the facility, got: "
+    assert what in of_facility(tmp_path)
+    (tmp_path / "names.toml").write_text("program = ")
+    assert what in of_facility(tmp_path)
+
+
+def test_a_name_that_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "names.toml").write_text('distribution = "here"\nprogram = 7\n')
+    assert of_facility(tmp_path).endswith(f"{tmp_path / 'names.toml'}: program: expected a text, got 7")

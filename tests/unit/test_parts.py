@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORDS = re.compile(r"sdp|subarray|heap|receptor|calibrat", re.IGNORECASE)
 EXCEPT = {
-    "facade/kernel/names.py": 9,  # the names of this distribution and of its devices, for nothing else has them
     "facade/kernel/config.py": 6,  # the setting `subarrays`: all settings are one struct, which mypy checks
     "facade/kernel/icd/units.py": 1,  # a unit
     "facade/kernel/messages.py": 1,  # a field of heartbeats

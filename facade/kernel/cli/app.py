@@ -16,6 +16,7 @@ import facade
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.extras import advice
 from facade.kernel.manifest import SECTIONS, Subcommand, load, subcommands
+from facade.kernel.names import ABOUT
 from facade.kernel.names import PROGRAM as NAME
 from facade.kernel.printable import printable
 
@@ -94,13 +95,13 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(help=ABOUT)
 def options(
     wanted: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Tango facade of the SKA Science Data Processor's Kafka bus."""
+    """Take the options of the program itself."""
 
 
 @app.command(help=f"Print the version.\n\nExample: {NAME} version")

@@ -399,7 +399,7 @@ def _suppressors(icd: Icd, name: str) -> set[str]:
 
 
 def _number(pattern: str) -> str:
-    return next((name for name in FAMILIES if f"{{{name}" in pattern), next(iter(FAMILIES)))
+    return next((name for name in FAMILIES if f"{{{name}" in pattern), next(iter(FAMILIES), ""))
 
 
 def _pattern(pattern: str, placeholder: str, parts: int) -> tuple[bool, str, str]:

@@ -35,7 +35,7 @@ from facade.kernel.icd.model import Condition, DeviceClass, Executor, Icd, Locat
 from facade.kernel.icd.topic_model import Operation, Role, Topic
 from facade.kernel.manifest import manifests
 from facade.kernel.names import PROGRAM
-from facade.kernel.resources import resource
+from facade.kernel.resources import interface, resource
 
 _SCHEMA_SUFFIX = ".schema.json"
 _ARGUMENT_FILE = re.compile(r"(?P<family>[a-z]+)-(?P<version>\d+\.\d+)\.schema\.json")
@@ -305,11 +305,11 @@ def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd 
     Parameters
     ----------
     folder
-        Where ``icd/``, ``messages/`` and ``commands/`` are; None: the shipped ones and those of all flows.
+        Where ``icd/``, ``messages/`` and ``commands/`` are; None: those of the facility and of all flows.
     thorough
         Also run checks that are too slow for the start of a server.
     """
-    icd, findings = read(folder) if folder else read(resource("schemas"), _folders())
+    icd, findings = read(folder) if folder else read(interface(), _folders())
     return icd, findings if icd is None else check(icd, thorough=thorough)
 
 

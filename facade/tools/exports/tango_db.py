@@ -14,9 +14,8 @@ from facade.kernel.config import Settings
 from facade.kernel.icd.model import Attribute, Condition, DeviceClass, Icd, instance_role
 from facade.kernel.icd.units import unit_of
 from facade.kernel.instances import FAMILIES, devices_of
+from facade.kernel.names import SERVER as SERVER
 
-SERVER = "SdpFacade"
-"""Name of the server in the Tango database, of the executable, and of Starter's entry."""
 _TITLE = "sdp-tango-facade"
 _REGISTRATION_FILE = "tango-db/sdp.json"
 
@@ -47,7 +46,7 @@ def instances(icd: Icd, settings: Settings) -> list[str]:
 MOST_NUMBERS, MOST_TEXTS = 256, 64
 """Longest arrays that are archived: longer ones are data products with topics of their own."""
 STRATEGY = "ALWAYS"
-_MANY = {"node": FAMILIES["node"].word}
+_MANY = {name: FAMILIES[name].word for name in ("node",) if name in FAMILIES}
 """Families with too many devices to archive more than their alarms."""
 _ARCHIVING_FILE = "tango-db/archiving.yaml"
 _ARCHIVING_HEAD = f"""\
