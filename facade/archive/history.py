@@ -10,12 +10,10 @@ are not VALID have a marker.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,8 +25,8 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.archive.files import ArchiveError, by_partition, hour_in, no_archive
-from facade.archive.newest import DISORDER, READERS, NewestRecords
-from facade.archive.reading import around, read_batches
+from facade.archive.newest import NewestRecords
+from facade.archive.reading import read_batches
 from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
 from facade.kernel.clock import NEVER, Duration, Time, as_duration, utc_text
@@ -165,17 +163,18 @@ class HistoryArchive:
         """Return the history of an attribute in [begin, end) [Unix us]."""
         partitions = self._partitions()
         self._require(partitions, begin, end)
-        found = self._find(partitions, name, begin, end)
+        found = self._find(name, begin, end)
         if not found.points:
             raise ArchiveError(self._nothing(partitions, name, begin, end))
         return found
 
     def find(self, name: str, begin: Time, end: Time) -> Series:
         """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
-        return self._find(self._partitions(), name, begin, end)
+        self._partitions()
+        return self._find(name, begin, end)
 
-    def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
-        read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
+    def _find(self, name: str, begin: Time, end: Time) -> Series:
+        read = [*self._newest.each(begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))]
         return _series(read, begin, end) if read else Series()  # none: a gap, or the worker is behind
 
     def at(self, time: Time) -> dict[str, Point]:
@@ -189,12 +188,6 @@ class HistoryArchive:
         return {key.decode(errors="replace"): (one.at, one.content) for key, one in sorted(newest.items())}
 
     # Files
-
-    def _gather(self, partitions: list[list[str]], begin: Time, end: Time, read: Callable[[str], Any]) -> list[Any]:
-        """Read each file that may have records of a time [Unix us]; return the results."""
-        names = chain.from_iterable(around(files, begin - DISORDER, end + DISORDER) for files in partitions)
-        with ThreadPoolExecutor(READERS) as pool:
-            return [*pool.map(read, names)]
 
     def _partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""

@@ -21,9 +21,9 @@ from facade.archive.stores import Store
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import FOREVER, MINUTE, NEVER, Time, from_ms, to_ms
 
-DISORDER: Final = MINUTE
+_DISORDER: Final = MINUTE
 """Largest step back of the times in a partition: the clocks of brokers differ [us]."""
-READERS: Final = 4
+_READERS: Final = 4
 """Files read at the same time."""
 _MOST_FILES = 20_000
 """Files whose times and newest records are kept: a month of a topic that changes all the time."""
@@ -80,7 +80,7 @@ class NewestRecords:
     def at(self, begin: Time, time: Time) -> dict[bytes, Newest]:
         """Return the newest record of each key from `begin` to `time`, both included [Unix us]."""
         newest: dict[bytes, Newest] = {}
-        for found in self._each(begin, time, lambda name: self._newest_of(name, begin, time)):
+        for found in self.each(begin, time, lambda name: self._newest_of(name, begin, time)):
             for key, one in found.items():
                 if key not in newest or newest[key][:2] < one[:2]:
                     newest[key] = one
@@ -88,14 +88,14 @@ class NewestRecords:
 
     def records(self, begin: Time, time: Time) -> Iterator[Record]:
         """Return the records from `begin` to `time`, both included, in the order of each partition's log."""
-        for found in self._each(begin, time, lambda name: self._records(name) if self._has(name, begin, time) else []):
+        for found in self.each(begin, time, lambda name: self._records(name) if self._has(name, begin, time) else []):
             yield from (one for one in found if begin <= one.timestamp_us <= time)
 
-    def _each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
-        """Read each file that may have records of a time."""
+    def each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
+        """Read each file, by its name, that may have records from `begin` to `time`; yield the results."""
         partitions = by_partition(self._store.names(self._topic)).values()
-        names = chain.from_iterable(around(files, begin - DISORDER, time + DISORDER) for files in partitions)
-        with ThreadPoolExecutor(READERS) as pool:
+        names = chain.from_iterable(around(files, begin - _DISORDER, time + _DISORDER) for files in partitions)
+        with ThreadPoolExecutor(_READERS) as pool:
             yield from pool.map(read, names)
 
     def _has(self, name: str, begin: Time, time: Time) -> bool:
