@@ -193,7 +193,7 @@ class Forwarder:
 
 # --- The producer ---
 #
-# A window is closed a little after its end (`disorder` in ``topics.toml``), and is shown without what comes later.
+# A window is closed a little after its end (`disorder` in ``topics.toml``), and is shown without later notifications.
 # So a batch ends with its window: it holds notifications of one window, and leaves at the end of the window even if its
 # first notification is younger than `period`. Notifications of windows that are closed already share a batch, and so do
 # those that are too far ahead: no window waits for them, and a wrong clock must not make a batch of each notification.
