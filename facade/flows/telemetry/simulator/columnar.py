@@ -1,8 +1,8 @@
 """Simulated heap notifications as columnar batches, one for each node, window and call; needs pyarrow.
 
-A batch ends with its window, as the batches of nodes do. The window follows from the time at which a heap is due: faults
-change only the data time of a heap, so they do not part a batch. Malformed records come between the batches as JSON, as a topic may
-have both forms.
+A batch ends with its window, as the batches of nodes do. The window follows from the time at which a heap is due:
+faults change only the data time of a heap, so they do not part a batch. Malformed records come between the batches as
+JSON, as a topic may have both forms.
 """
 
 from collections.abc import Callable, Sequence
