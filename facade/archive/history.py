@@ -10,25 +10,21 @@ are not VALID have a marker.
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from facade.archive.files import ArchiveError, by_partition, hour_in, no_archive
-from facade.archive.newest import DISORDER, READERS, NewestRecords
-from facade.archive.reading import around, read_batches
+from facade.archive.newest import NewestRecords
+from facade.archive.reading import read_keyed
 from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
 from facade.kernel.clock import NEVER, Duration, Time, as_duration, utc_text
@@ -44,10 +40,6 @@ SILENT_US = as_duration(1.5 * REPEAT)
 _MOST_KEPT = 3000
 """Pairs of a file and an attribute with kept records: some days of one attribute."""
 _MOST_NAMES = 5
-
-_COLUMNS: Final = ("offset", "timestamp", "key", "value")
-_KEPT: Final = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
-"""Columns of the records of a file."""
 
 _decode_one = msgspec.json.Decoder(History).decode
 
@@ -165,17 +157,18 @@ class HistoryArchive:
         """Return the history of an attribute in [begin, end) [Unix us]."""
         partitions = self._partitions()
         self._require(partitions, begin, end)
-        found = self._find(partitions, name, begin, end)
+        found = self._find(name, begin, end)
         if not found.points:
             raise ArchiveError(self._nothing(partitions, name, begin, end))
         return found
 
     def find(self, name: str, begin: Time, end: Time) -> Series:
         """Return the history of an attribute in [begin, end) [Unix us]; no points if the archive has none."""
-        return self._find(self._partitions(), name, begin, end)
+        self._partitions()
+        return self._find(name, begin, end)
 
-    def _find(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> Series:
-        read = self._gather(partitions, begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))
+    def _find(self, name: str, begin: Time, end: Time) -> Series:
+        read = [*self._newest.each(begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))]
         return _series(read, begin, end) if read else Series()  # none: a gap, or the worker is behind
 
     def at(self, time: Time) -> dict[str, Point]:
@@ -189,12 +182,6 @@ class HistoryArchive:
         return {key.decode(errors="replace"): (one.at, one.content) for key, one in sorted(newest.items())}
 
     # Files
-
-    def _gather(self, partitions: list[list[str]], begin: Time, end: Time, read: Callable[[str], Any]) -> list[Any]:
-        """Read each file that may have records of a time [Unix us]; return the results."""
-        names = chain.from_iterable(around(files, begin - DISORDER, end + DISORDER) for files in partitions)
-        with ThreadPoolExecutor(READERS) as pool:
-            return [*pool.map(read, names)]
 
     def _partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""
@@ -228,7 +215,7 @@ class HistoryArchive:
 
     def _read_rows(self, name: str, key: bytes) -> _Read:
         """Return the records of a key in a file."""
-        log, read = self._read(name, "key", key, key)
+        log, read = read_keyed(self._store, name, "key", key, key)
         messages = [_decoded(value) for value in read["value"].to_pylist()]
         some = [_NOTHING if one is None else one for one in messages]
         return _Read(
@@ -241,16 +228,6 @@ class HistoryArchive:
             _objects([one.value for one in some]),
             np.fromiter((one.gap for one in some), np.bool_, len(some)),
         )
-
-    def _read(self, name: str, column: str, low: Any, high: Any) -> tuple[str, pa.Table]:
-        """Return the log of a file, and its records with a key whose time [Unix ms] or key is from `low` to `high`."""
-        log, tables = "", [_KEPT.empty_table()]
-        for entry, batch in read_batches(self._store, name, column, low, high, _COLUMNS):
-            log = f"{entry.log} {entry.partition}"
-            columns = {one: batch[one] for one in ("offset", "key", "value")}
-            tables.append(pa.table({"at_us": pc.multiply(batch["timestamp"].cast(pa.int64()), 1000), **columns}))
-        found = pa.concat_tables(tables)
-        return log, found.filter(pc.is_valid(found["key"]))
 
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

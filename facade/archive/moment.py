@@ -6,6 +6,7 @@ whose state was written before `ALARMS_BACK`, and commands given before `COMMAND
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from heapq import nlargest
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import msgspec
 
 from facade.archive.history import HistoryArchive
 from facade.archive.newest import NewestRecords, undecoded
+from facade.archive.reading import read_columns
 from facade.archive.stores import Store
 from facade.flows.alerts import messages
 from facade.flows.alerts.flow import AlertsFlow
@@ -20,6 +22,8 @@ from facade.flows.alerts.given import GivenActions
 from facade.flows.commands.messages import ACKS, COMMANDS, HELD_COMMANDS
 from facade.flows.commands.past import Past
 from facade.flows.commands.view import as_dict
+from facade.kernel.bus.dead_letters import TOPIC as DEAD
+from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import DAY, HOUR, MINUTE, NEVER, SECOND, Clock, Duration, Time, as_seconds, as_time
 from facade.kernel.icd.model import Icd
@@ -31,6 +35,8 @@ _ALERTS_BACK = HOUR
 _MOST_COMMANDS = 200
 """Commands of a device, as on the page."""
 _MOST_ALERTS = 15
+_MOST_LETTERS = 1000
+"""Files of dead letters whose acknowledgements are kept."""
 ALERTS_CLASS: Final = "SdpAlerts"
 
 
@@ -38,11 +44,12 @@ class MomentArchive:
     """An archive that is asked about single moments, from any thread."""
 
     def __init__(self, store: Store, history: HistoryArchive, icd: Icd, rack_size: int, clock: Clock) -> None:
-        self._history, self._icd, self._rack_size, self._clock = history, icd, rack_size, clock
+        self._store, self._history, self._icd, self._rack_size, self._clock = store, history, icd, rack_size, clock
         self._topics = {
             topic: NewestRecords(store, topic, undecoded)
-            for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS)
+            for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS, DEAD)
         }
+        self._aside_in = lru_cache(_MOST_LETTERS)(self._read_aside)
 
     def extent(self) -> tuple[Time, Time]:
         """Return the times of the first and the last record of the history."""
@@ -115,14 +122,24 @@ class MomentArchive:
         begin = max(until - COMMANDS_BACK, NEVER)
         past = Past(begin)
         for topic, add in ((HELD_COMMANDS, past.add_held), (COMMANDS, past.add_command), (ACKS, past.add_ack)):
+            aside = self._aside(begin, until) if topic == ACKS else set()
             for record in self._topics[topic].records(begin, until):
-                add(record)
+                if (record.partition, record.offset) not in aside:
+                    add(record)
         found: dict[str, list[dict[str, Any]]] = {}
         for one in reversed(past.commands()):
             some = found.setdefault(one.device, [])
             if one.id and len(some) < _MOST_COMMANDS:
                 some.append(as_dict(one))
         return found
+
+    def _aside(self, begin: Time, until: Time) -> set[tuple[int, int]]:
+        """Return partition and offset of the acknowledgements that device servers set aside, and did not count."""
+        return set().union(*self._topics[DEAD].each(begin, until + MINUTE, self._aside_in))
+
+    def _read_aside(self, name: str) -> frozenset[tuple[int, int]]:
+        letters = (original(one) for columns in read_columns(self._store, [name]) for one in columns.records())
+        return frozenset((one.partition, one.offset) for one in letters if one.topic == ACKS)
 
 
 def _order(record: Record) -> tuple[Time, int]:

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from facade.archive.files import by_partition
-from facade.archive.reading import around, bounds, opened, read_batches, read_columns
+from facade.archive.reading import around, bounds, opened, read_columns, read_keyed
 from facade.archive.stores import Store
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import FOREVER, MINUTE, NEVER, Time, from_ms, to_ms
+from facade.kernel.clock import FOREVER, MINUTE, NEVER, Time, from_ms
 
-DISORDER: Final = MINUTE
+_DISORDER: Final = MINUTE
 """Largest step back of the times in a partition: the clocks of brokers differ [us]."""
-READERS: Final = 4
+_READERS: Final = 4
 """Files read at the same time."""
 _MOST_FILES = 20_000
 """Files whose times and newest records are kept: a month of a topic that changes all the time."""
@@ -31,7 +31,6 @@ _MOST_ROWS = 6
 """Files whose rows are kept, each of up to 32 MB."""
 _MOST_RECORDS = 2_000
 """Files whose records are kept, of topics with few records."""
-_COLUMNS = ("offset", "timestamp", "key", "value")
 _Read = TypeVar("_Read")
 
 
@@ -41,7 +40,7 @@ class _Rows(NamedTuple):
     key: npt.NDArray[np.int64]
     """Place of the key in `keys`."""
     at: npt.NDArray[np.int64]
-    """Kafka's time [Unix ms]."""
+    """Kafka's time [Unix us]."""
     offset: npt.NDArray[np.int64]
     values: pa.Array
     keys: list[bytes]
@@ -80,7 +79,7 @@ class NewestRecords:
     def at(self, begin: Time, time: Time) -> dict[bytes, Newest]:
         """Return the newest record of each key from `begin` to `time`, both included [Unix us]."""
         newest: dict[bytes, Newest] = {}
-        for found in self._each(begin, time, lambda name: self._newest_of(name, begin, time)):
+        for found in self.each(begin, time, lambda name: self._newest_of(name, begin, time)):
             for key, one in found.items():
                 if key not in newest or newest[key][:2] < one[:2]:
                     newest[key] = one
@@ -88,14 +87,14 @@ class NewestRecords:
 
     def records(self, begin: Time, time: Time) -> Iterator[Record]:
         """Return the records from `begin` to `time`, both included, in the order of each partition's log."""
-        for found in self._each(begin, time, lambda name: self._records(name) if self._has(name, begin, time) else []):
+        for found in self.each(begin, time, lambda name: self._records(name) if self._has(name, begin, time) else []):
             yield from (one for one in found if begin <= one.timestamp_us <= time)
 
-    def _each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
-        """Read each file that may have records of a time."""
+    def each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
+        """Read each file, by its name, that may have records from `begin` to `time`; yield the results."""
         partitions = by_partition(self._store.names(self._topic)).values()
-        names = chain.from_iterable(around(files, begin - DISORDER, time + DISORDER) for files in partitions)
-        with ThreadPoolExecutor(READERS) as pool:
+        names = chain.from_iterable(around(files, begin - _DISORDER, time + _DISORDER) for files in partitions)
+        with ThreadPoolExecutor(_READERS) as pool:
             yield from pool.map(read, names)
 
     def _has(self, name: str, begin: Time, time: Time) -> bool:
@@ -110,7 +109,7 @@ class NewestRecords:
 
     def _search(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
         rows = self._rows(name)
-        places = np.flatnonzero((rows.at * 1000 >= int(begin)) & (rows.at <= to_ms(time)))
+        places = np.flatnonzero((rows.at >= int(begin)) & (rows.at <= int(time)))
         keys = rows.key[places]
         found = {}
         for end in (np.flatnonzero(np.diff(keys)) + 1).tolist() + [len(places)] * bool(len(places)):
@@ -118,7 +117,7 @@ class NewestRecords:
             while place >= 0 and keys[place] == key:
                 row = places[place]
                 if (content := self._decode(rows.values[row].as_py())) is not None:
-                    found[rows.keys[key]] = Newest(from_ms(int(rows.at[row])), int(rows.offset[row]), content)
+                    found[rows.keys[key]] = Newest(Time(int(rows.at[row])), int(rows.offset[row]), content)
                     break
                 place -= 1
         return found
@@ -132,12 +131,9 @@ class NewestRecords:
         return from_ms(min(low for low, _ in known)), from_ms(max(high for _, high in known))
 
     def _read_rows(self, name: str) -> _Rows:
-        read = read_batches(self._store, name, "timestamp", 0, to_ms(FOREVER), _COLUMNS)
-        batches = [batch.set_column(1, "timestamp", batch["timestamp"].cast(pa.int64())) for _, batch in read]
-        table = pa.Table.from_batches(batches).combine_chunks()
-        table = table.filter(table["key"].is_valid())
+        table = read_keyed(self._store, name)[1].combine_chunks()
         coded = table["key"].combine_chunks().dictionary_encode()
-        key, at, offset = (one.to_numpy() for one in (coded.indices, table["timestamp"], table["offset"]))
+        key, at, offset = (one.to_numpy() for one in (coded.indices, table["at_us"], table["offset"]))
         order = np.lexsort((offset, at, key))
         values = table["value"].combine_chunks().take(pa.array(order))
         return _Rows(key[order].astype(np.int64), at[order], offset[order], values, coded.dictionary.to_pylist())

@@ -32,12 +32,14 @@ from facade.archive.files import (
 )
 from facade.archive.stores import Store
 from facade.kernel.bus.port import Headers, PartitionColumns, Record
-from facade.kernel.clock import NEVER, Duration, Time, from_ms
+from facade.kernel.clock import FOREVER, NEVER, Duration, Time, from_ms, to_ms
 from facade.sdp.durations import parse_time
 
 _LATEST = Time(253_402_300_799_999_999)
 """The last time of the calendar [Unix us]."""
 _COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value"]
+_FOREVER_MS = to_ms(FOREVER)
+_KEYED = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
 _Offsets = tuple[int, int]
 """The first offset of a range, and the one after it."""
 _BATCH = 1000
@@ -200,6 +202,22 @@ def read_batches(
         for batch in batches:
             values = batch.column(by).cast(pa.int64()) if by == "timestamp" else batch.column(by)
             yield entry, batch.filter(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)))
+
+
+def read_keyed(
+    store: Store, name: str, by: str = "timestamp", low: Any = 0, high: Any = _FOREVER_MS
+) -> tuple[str, pa.Table]:
+    """Return the log and partition of a file, and its records with keys; for `by`, `low` and `high` see `read_batches`.
+
+    The columns are `offset`, `at_us` (Kafka's time [Unix us]), `key` and `value`.
+    """
+    log, tables = "", [_KEYED.empty_table()]
+    for entry, batch in read_batches(store, name, by, low, high, ("offset", "timestamp", "key", "value")):
+        log = f"{entry.log} {entry.partition}"
+        columns = {one: batch[one] for one in ("offset", "key", "value")}
+        tables.append(pa.table({"at_us": pc.multiply(batch["timestamp"].cast(pa.int64()), 1000), **columns}))
+    found = pa.concat_tables(tables)
+    return log, found.filter(pc.is_valid(found["key"]))
 
 
 def read_columns(

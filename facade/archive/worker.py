@@ -28,6 +28,7 @@ A step begins with a report of the worker's state, also while a store does not a
 """
 
 import logging
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -303,10 +304,19 @@ class ArchiveWorker:
     def _take(self, found: Sequence[PartitionColumns]) -> None:
         limits, now = self._limits, self._clock.monotonic()
         for columns in found:
-            self._collect(columns, now)
+            self._collect(self._new(columns), now)
         self._close(*(place for place, file in self._open.items() if now - file.began >= limits.age))
         while sum(file.size for file in self._open.values()) >= limits.memory:
             self._close(max(self._open, key=lambda place: self._open[place].size))
+
+    def _new(self, columns: PartitionColumns) -> PartitionColumns:
+        """Return the records behind the position: a client that begins again may bring some for a second time."""
+        at, count = self._places[columns.topic, columns.partition].next, len(columns.offsets)
+        begin = bisect_left(columns.offsets, at)
+        if begin:
+            what = f"{columns.topic}, partition {columns.partition}, offsets from {columns.offsets[0]} to {at - 1}"
+            _log.warning("archive got records for a second time records=%d of %s", begin, what)
+        return columns.part(begin, count)
 
     def _collect(self, columns: PartitionColumns, now: float) -> None:
         """Add records to their files."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from facade.kernel.clock import Clock
+from facade.kernel.clock import Clock, as_duration, as_seconds
 
 _LONGEST_SLEEP = 0.2
 """Longest single sleep, so that a stop is noticed soon [s]."""
@@ -34,6 +34,8 @@ class Pacer:
         Most heaps of one batch.
     patience
         Longest delay that is caught up [s].
+    window
+        Length of the windows whose ends do not wait for the next tick, by the wall clock [s]; None: there are none.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class Pacer:
         tick: float = 0.01,
         largest: int = 10_000,
         patience: float = 1.0,
+        window: float | None = None,
     ) -> None:
         self._rate = rate
+        self._window = None if window is None else as_duration(window)
         self._clock = clock
         self._tick = tick
         self._patience = max(patience, 2 / rate)  # a slow stream is not late while it waits for its next heap
@@ -77,6 +81,8 @@ class Pacer:
         count = max(0, min(due, self._largest))
         self._given += count
         self._next = max(now + self._tick, self._began + (self._given + 1) / self._rate)
+        if self._window is not None:
+            self._next = min(self._next, now + as_seconds(self._window - self._clock.now_us() % self._window))
         return count
 
 

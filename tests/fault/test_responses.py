@@ -270,7 +270,7 @@ def fill(disk: Path) -> None:
 
 def about_worker(judged: Judgement, worker: str) -> list[Finding]:
     """Return what is said of a worker that runs and is behind."""
-    return [one for one in judged.findings if worker in one.text and "it is behind or has stopped" in one.text]
+    return [one for one in judged.findings if worker in one.text and "is behind or has stopped" in one.text]
 
 
 def each_node(deployment: Deployment, text: str) -> list[bool]:

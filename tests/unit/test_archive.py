@@ -3,6 +3,7 @@
 import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple, cast
@@ -15,13 +16,14 @@ from hypothesis import strategies as st
 
 from facade.archive import stores
 from facade.archive.files import ArchiveError, event_times, inspect, parse_name, verify
+from facade.archive.reading import read_records
 from facade.archive.reports import ArchiveFigures, ArchiveReporter
 from facade.archive.stores import FolderStore, open_store
 from facade.archive.worker import ArchiveLimits, parse_shard
 from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.bus.offsets import Extent, PartitionReplicas, TopicShape
-from facade.kernel.bus.port import Record
-from facade.kernel.clock import ManualClock
+from facade.kernel.bus.port import PartitionColumns, Record
+from facade.kernel.clock import NEVER, ManualClock, Time
 from facade.kernel.errors import ConfigError
 from tests.support.archives import HOUR, ICD, START, TOPIC, Writer, archive, faults, kept, record, worker
 from tests.support.heaps import heap
@@ -51,6 +53,32 @@ CASES = {
     "age": Case([0, 1, 2, 3, 4], [2, 2, 1], ArchiveLimits(age=1.0), each=1.0),
     "memory": Case([0, 0, 0, 0, 0], [2, 2, 1], ArchiveLimits(memory=130)),
 }
+
+
+def test_records_that_come_twice_are_archived_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that begins again may bring some for a second time, alone or before new ones."""
+    log, store, clock = MemoryLog({TOPIC: 1}), FolderStore(tmp_path), ManualClock()
+    running = worker(log, store, clock=clock)
+    running.step()
+    taken = list[PartitionColumns]()
+    assert running._reader is not None
+    take = running._reader.take_columns
+
+    def again(limit: int, timeout: float) -> list[PartitionColumns]:
+        taken.extend(take(limit, timeout))
+        return [
+            PartitionColumns(TOPIC, 0, *([*chain(*one)] for one in zip(*(some[2:] for some in taken), strict=True)))
+        ]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(running._reader, "take_columns", again)
+        for at in range(3):
+            log.append(record(START + at))
+            running.step()
+    running.finish()
+    assert [one.offset for one in read_records(store, TOPIC, NEVER, Time(START + HOUR))] == [0, 1, 2]
+    assert running.accounts[TOPIC].used == 3
+    assert "for a second time records=2 of alerts, partition 0, offsets from 0 to 1" in caplog.text
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

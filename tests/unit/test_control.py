@@ -91,8 +91,8 @@ def test_nodes_are_silent_while_their_subarray_scans_and_else_they_rest(change, 
 def test_a_partition_that_is_not_read_is_named_with_its_worker_and_its_nodes_are_not_called_silent(seconds, named):
     """Of node 1 nothing is known: nobody takes what it says. It was called silent until its worker was named."""
     still = ((1, Mark(round((NOW - seconds) * 1e6), "1")),)
-    read_to = "aggregate-1 has read partition 1 of ingest.heaps up to 1970-01-01 00:16:10 UTC"
-    expected = ("DEGRADED", (f"{read_to}: it is behind or has stopped",)) if named else ("OK", ())
+    read_to = "Partition 1 of ingest.heaps is read up to 1970-01-01 00:16:10 UTC, last by aggregate-1"
+    expected = ("DEGRADED", (f"{read_to}: the worker that has it is behind or has stopped",)) if named else ("OK", ())
     assert overview(reporting=(0, 2, 3), still=still).judge(as_time(NOW)) == expected
 
 

@@ -170,6 +170,30 @@ def test_a_batch_is_cut_by_rows_age_and_scan(bench: Bench) -> None:
     assert {record.key for record in bench.log.records} == {b"42"}
 
 
+def test_a_batch_ends_with_its_window(bench: Bench) -> None:
+    """It leaves at the end of the window, and not only when it is old: the window is closed 0.1 s later."""
+    end = 1_800_000_001_000_000
+    bench.clock.sleep(0.97)
+    bench.send(4, time=[end - 30_000, end - 20_000, end - 1, end])
+    bench.clock.sleep(0.03)
+    bench.producer.step()
+    assert bench.log.seqs() == [0, 1, 2], "the one of the next window waits for others"
+    bench.send(2, time=[end - 2, end + 1])
+    bench.clock.sleep(0.02)
+    bench.producer.step()
+    assert bench.log.seqs() == [0, 1, 2, 4], "a straggler is in time"
+    bench.run(1)
+    assert bench.log.seqs() == [0, 1, 2, 4, 3, 5]
+
+
+def test_wrong_times_share_a_batch(bench: Bench) -> None:
+    """No window waits for them, and a clock that is wrong must not make a batch of each notification."""
+    bench.send(9, time=[1_800_000_000_000_000 + 10**6 * at for at in (-11, 30, -20, 99, 0, -12, 200, -400, 0)])
+    bench.run(1)
+    assert bench.log.seqs() == [0, 2, 5, 7, 4, 8, 1, 3, 6]
+    assert [batch.rows for batch in bench.log.batches()] == [4, 2, 3]
+
+
 @pytest.mark.parametrize("changed", [{"lost": [1.5] * 10}, {"lost": ["x"] * 10}, {"lost": [1]}, {"more": [1] * 10}])
 def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):

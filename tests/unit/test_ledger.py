@@ -141,7 +141,7 @@ def test_a_worker_that_stands_still_is_named_and_what_it_reads_is_stale():
     assert shown(ledger, now)["heapRate"].quality is Quality.VALID
     assert shown(ledger, now, 1)["heapRate"].quality is Quality.INVALID
     assert over_all(ledger, now)["heapRate"].quality is Quality.INVALID
-    read_to = "aggregate-1 has read partition 1 of ingest.heaps up to 2027-01-15 08:00:01 UTC."
+    read_to = "Partition 1 of ingest.heaps is read up to 2027-01-15 08:00:01 UTC, last by aggregate-1."
     found = state(node_view(1), ledger, now)
     assert found["State"].value == "UNKNOWN"
     assert found["Status"].value.split("\n") == [

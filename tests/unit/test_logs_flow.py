@@ -412,7 +412,8 @@ def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatc
 
 
 def test_a_summary_that_contradicts_itself_is_refused():
-    for one in (written(summary(), b"logs/1"), written(summary(5, 4))):
+    backwards = summary(sequences=[ShipperSequence(shipper="s", runs=[(1, 5), (9, 7)])])
+    for one in (written(summary(), b"logs/1"), written(summary(5, 4)), written(backwards)):
         assert LogFlow().fold(one, count=True).reason == "inconsistent"
 
 

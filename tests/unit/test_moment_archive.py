@@ -13,9 +13,11 @@ from facade.archive.moment import MomentArchive
 from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import Action, Alarm, Alert, action_records, alert_record, state_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
+from facade.kernel.bus.dead_letters import dead_letter
 from facade.kernel.bus.memory import MemoryLog
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SECOND, ManualClock, Time
+from facade.kernel.outcome import RecordRejected
 from facade.sdp import alarm_states as states
 from tests.support.archives import ICD, START, archive
 from tests.unit.test_history_archive import MINUTE, RATE, record
@@ -108,6 +110,25 @@ def test_each_second_has_what_was_shown_then(tmp_path: Path) -> None:
     assert after["unknown"] == {}
     (command,) = after["commands"][SUBARRAY]
     assert command["operator"] == "anna"
+
+
+def test_an_acknowledgement_that_was_set_aside_has_no_effect(tmp_path: Path) -> None:
+    """A device server refused it, for the lack of a signature or so: the outcome is that of the next one."""
+    log = MemoryLog(dict.fromkeys((*TOPICS, "dead-letters"), 1))
+    log.append(record(0, 1.0))
+    id = command_id(at(1), 1, "Scan")
+    command = CommandMessage(
+        id=id, device=SUBARRAY, command="Scan", argument={}, transaction_id="t", issued=at(1), not_after=at(60),
+        deadline=at(300), ceiling=at(400), repeatable=False, origin="subarray", operator="anna",
+    )  # fmt: skip
+    put(log, command_record(command, ()), 1)
+    for status, seconds in (("FAILED", 2), ("COMPLETED", 4)):
+        ack = AckMessage(id=id, device=SUBARRAY, command="Scan", status=status, time=at(seconds), origin="controller")
+        put(log, ack_record(ack), seconds)
+    refused = replace(next(iter(log.records("command-acks"))), offset=0, partition=0)
+    put(log, dead_letter(refused, RecordRejected("unsigned", "$", "expected a signature"), by="control"), 3)
+    found = moments(tmp_path, log, "history", "commands", "command-acks", "dead-letters")
+    assert [found.at(at(seconds))["commands"][SUBARRAY][0]["status"] for seconds in (3, 5)] == ["SENT", "COMPLETED"]
 
 
 def test_only_what_an_operator_has_done_is_in_the_log_of_alerts(tmp_path: Path) -> None:

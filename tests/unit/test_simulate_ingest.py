@@ -29,6 +29,17 @@ def test_a_steady_stream_keeps_its_rate(rate: float) -> None:
     assert pacer.slipped == 0
 
 
+def test_a_stream_with_windows_is_taken_at_their_ends() -> None:
+    """Whatever the tick: the last records of a window must not wait for it."""
+    clock = ManualClock(1_800_000_000.03)
+    pacer, taken = Pacer(1000.0, clock, burst=0.2, tick=0.1, window=1.0), list[float]()
+    while clock.monotonic() < 1_800_000_004.5:
+        if pacer.take():
+            taken.append(round(clock.now(), 3))
+    assert {1_800_000_001.0, 1_800_000_002.0, 1_800_000_003.0, 1_800_000_004.0} <= {*taken}
+    assert len(taken) < 60, "the other batches have their tick"
+
+
 class Shelf:
     """An outlet that keeps everything, and confirms it while the broker is up."""
 

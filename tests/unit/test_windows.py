@@ -117,6 +117,14 @@ def test_while_a_worker_stands_still_more_windows_are_kept_for_clocks_that_are_a
     assert len(list(found)) == 3 + 8 + ahead
 
 
+def test_stragglers_of_many_windows_keep_no_more_of_them():
+    """Each begins a window that is closed already: then a window is torn, and another one must go all the same."""
+    found = windows()
+    for at in range(100):
+        add(found, partial(at), read(200), FIRST + at * SECOND)
+    assert [(one - FIRST) // SECOND for one in found] == [97, 98, 99]
+
+
 def test_nothing_is_left_of_windows_that_were_dropped():
     found, sizes = windows(), []
     for at in range(200):

@@ -13,6 +13,7 @@ import numpy as np
 
 from facade.archive.night.span import Night
 from facade.archive.sums import SummaryTopic, Summed
+from facade.flows.telemetry.consistency import go_back
 from facade.kernel import sketch
 from facade.kernel.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
 from facade.kernel.bus.port import Record
@@ -243,10 +244,7 @@ class NightTelemetry:
 
     def _trouble(self, rows: Frame) -> str | None:
         """Return the reason why rows cannot be counted, or None."""
-        runs = rows.runs
-        goes_back = runs.first > runs.last
-        goes_back[1:] |= (runs.row[1:] == runs.row[:-1]) & (runs.first[1:] <= runs.last[:-1])
-        if goes_back.any():
+        if go_back(rows.runs).any():
             return "runs: expected ascending runs without overlap"
         latency = rows.fields.get(_LATENCY, FieldArrays()).sketch
         if latency is not None and latency.bucket.max(initial=0) > self._largest:

@@ -390,6 +390,10 @@ class LogFlow(Flow):
         if summary.offset_to < summary.offset_from:
             what = f"expected {summary.offset_from} or more, got {summary.offset_to}"
             return RecordRejected(INCONSISTENT, "$.offset_to", what)
+        for at, sequence in enumerate(summary.sequences):
+            if wrong := [run for run in sequence.runs if run[0] > run[1]]:
+                what = f"expected the first number of a run and then its last one, got {wrong[0][0]}, {wrong[0][1]}"
+                return RecordRejected(INCONSISTENT, f"$.sequences[{at}].runs", what)
         if count:  # the snapshot has the others
             if trouble := self.ledger.take(summary):
                 return RecordRejected(OVERLAP, "$.offset_from", trouble)

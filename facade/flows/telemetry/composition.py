@@ -429,8 +429,8 @@ class TelemetryHealth(HealthSource):
         yield from self._beyond()
         for ledger in self._telemetry.ledgers():
             for partition, mark in ledger.standing_still(now - _STANDS_STILL):
-                text = f"{read_so_far(ledger.plan, partition, mark)}: it is behind or has stopped"
-                do = "Wait if it catches up. Otherwise see whether it runs, and read the end of its log."
+                text = f"{read_so_far(ledger.plan, partition, mark)}: the worker that has it is behind or has stopped"
+                do = "Wait if it catches up. Otherwise see which workers run, and read the ends of their logs."
                 yield HealthIssue(DEGRADED, text, response=do)
         for ledger, reporting in self._expected():
             late, place = dict(self._late(ledger, now)), ledger.plan.place

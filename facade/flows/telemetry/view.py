@@ -418,9 +418,9 @@ def judged(values: Array, limits: Limits | None) -> Array:
 
 
 def read_so_far(plan: Plan, partition: int, mark: Mark) -> str:
-    """Return a text about the newest watermark of a partition."""
+    """Return a text about the newest watermark of a partition; another worker may have the partition since then."""
     time = utc_seconds(mark.read_to)
-    return f"aggregate-{mark.worker} has read partition {partition} of {plan.topic} up to {time}"
+    return f"Partition {partition} of {plan.topic} is read up to {time}, last by aggregate-{mark.worker}"
 
 
 def _closed_at(plan: Plan, time: Any) -> Any:

@@ -111,7 +111,7 @@ class Windows:
             late = mine.group[read_to[mine.group] >= self._rule.closed_at(window)]
             if len(late):
                 self._torn[window] = np.union1d(self._torn.get(window, late), late)
-            has_changed |= bool(len(late)) or (is_new and self._drop(Time(read_to.min())))
+            has_changed |= (is_new and self._drop(Time(read_to.min()))) or bool(len(late))
         return has_changed
 
     def tear(self, before: Time) -> None:

@@ -13,11 +13,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.summed import sums_of
 from facade.kernel.bus.kafka.bus import KafkaBatchLog
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Headers, Record
-from facade.kernel.clock import MINUTE, Clock, SystemClock, Time, wait_until
+from facade.kernel.clock import MINUTE, Clock, SystemClock, Time, as_seconds, wait_until
 from facade.kernel.codec.batches import ARROW, CONTENT_TYPE, FRAME, HEADER
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.config import Settings, load_client_settings
@@ -191,6 +192,11 @@ class Forwarder:
 
 
 # --- The producer ---
+#
+# A window is closed a little after its end (`disorder` in ``topics.toml``), and is shown without later notifications.
+# So a batch ends with its window: it holds notifications of one window, and leaves at the end of the window even if its
+# first notification is younger than `period`. Notifications of windows that are closed already share a batch, and so do
+# those that are too far ahead: no window waits for them, and a wrong clock must not make a batch of each notification.
 
 
 _log = logging.getLogger(__name__)
@@ -221,10 +227,23 @@ class Standing:
     """The reason why no batches are sent; empty if they are."""
 
 
+@dataclass(slots=True)
+class _Begun:
+    """Notifications that are in no batch yet."""
+
+    due: float
+    """When they become a batch, by the monotonic clock [s]."""
+    columns: dict[str, "array[Any]"]
+
+    def __len__(self) -> int:
+        return len(self.columns["seq"])
+
+
 class HeapProducer:
     """Sends the notifications of one node, and keeps them on disk while the brokers are away.
 
-    Several threads may use it. As a context manager it is closed at the end of the block.
+    A batch ends with its scan and with its window, whose length the installed interface gives. Several threads may use
+    the producer. As a context manager it is closed at the end of the block.
 
     Parameters
     ----------
@@ -237,7 +256,7 @@ class HeapProducer:
     rows
         Number of notifications with which a batch is sent, at most 65,536.
     period
-        Age of the first notification with which a batch is sent [s].
+        Age of the first notification with which a batch is sent [s]; earlier at the end of its window.
     most_bytes
         Largest size of the spool [bytes]. Further notifications are dropped and counted; the next batch has the count.
     summed
@@ -284,10 +303,11 @@ class HeapProducer:
             log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
+        self._rule = plan(load(), _TOPIC).rule
         self._sums = sums_of(load(), _TOPIC) if summed else None
-        self._columns = {name: array("d" if "f" in kind else "q") for name, kind in TYPES.items()}
+        self._begun: dict[Time, _Begun] = {}
+        """By begin of the window."""
         self._constants: dict[str, int] = {}
-        self._since = 0.0
         self._dropped = self._told = 0
         self._said: tuple[str, str, bool] = ("", "", False)
         self._lock = threading.RLock()
@@ -337,22 +357,19 @@ class HeapProducer:
             if self._closed:
                 raise ValueError("expected an open producer, got one that is closed")
             if constants != self._constants:
-                self._cut()
+                self._cut_all()
                 self._constants = constants
-            begin, count = 0, len(found["seq"])
-            while begin < count:
-                if not (held := len(self._columns["seq"])):
-                    self._since = self._clock.monotonic()
-                end = min(count, begin + self._rows - held)
-                for name, column in self._columns.items():
-                    column.frombytes(found[name][begin:end].tobytes())
-                begin = end
-                self._cut_when_due()
+            now = self._clock.now_us()
+            windows = self._windows(found["time"], now)
+            for window in map(Time, np.unique(windows)):
+                mine = windows == window
+                self._add(window, found if mine.all() else {name: column[mine] for name, column in found.items()}, now)
+            self._cut_when_due()
 
     def flush(self) -> None:
-        """Make a batch of the notifications that were added, and put it into the spool."""
+        """Make batches of the notifications that were added, and put them into the spool."""
         with self._lock:
-            self._cut()
+            self._cut_all()
 
     def step(self) -> None:
         """Make and send the batches that are due; wait for the bus only after a crash or a refusal, to read the log."""
@@ -414,19 +431,53 @@ class HeapProducer:
         """Show why nothing is sent: a producer must not seem to send."""
         self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
 
-    def _cut_when_due(self) -> None:
-        held = len(self._columns["seq"])
-        if held >= self._rows or (held and self._clock.monotonic() >= self._since + self._period):
-            self._cut()
+    def _windows(self, times: npt.NDArray[np.int64], now: Time) -> npt.NDArray[np.int64]:
+        """Return the begin of the window of each time; one begin for all closed ones, and one for all too far ahead."""
+        length = self._rule.length_us
+        ahead = now + self._rule.ahead_us
+        found: npt.NDArray[np.int64] = np.clip(
+            times - times % length, self._newest_closed(now), ahead - ahead % length + length
+        )
+        return found
 
-    def _cut(self) -> None:
-        """Make a batch of the added notifications."""
-        rows = len(self._columns["seq"])
-        if not rows:
-            return
-        columns = {name: np.array(column) for name, column in self._columns.items()}
-        self._columns = {name: array(column.typecode) for name, column in self._columns.items()}
-        dropped = self.standing.dropped
+    def _newest_closed(self, now: Time) -> Time:
+        """Return the begin of the newest window that is closed."""
+        return self._rule.newest_close(now) - self._rule.disorder_us - self._rule.length_us
+
+    def _add(self, window: Time, columns: Mapping[str, npt.NDArray[Any]], now: Time) -> None:
+        """Add notifications of one window."""
+        begin, count = 0, len(columns["seq"])
+        while begin < count:
+            if (batch := self._begun.get(window)) is None:
+                empty = {name: array("d" if "f" in kind else "q") for name, kind in TYPES.items()}
+                batch = self._begun[window] = _Begun(self._clock.monotonic() + self._wait(window, now), empty)
+            end = min(count, begin + self._rows - len(batch))
+            for name, column in batch.columns.items():
+                column.frombytes(columns[name][begin:end].tobytes())
+            begin = end
+            if len(batch) >= self._rows:
+                self._cut(window)
+
+    def _wait(self, window: Time, now: Time) -> float:
+        """Return the time in which the first notification of a window becomes a batch with others [s]."""
+        left = as_seconds(window + self._rule.length_us - now)
+        if window <= self._newest_closed(now):
+            return self._period
+        return min(self._period, left if left > 0 else _STEP)  # a straggler is in a hurry, but may not be the only one
+
+    def _cut_when_due(self) -> None:
+        now = self._clock.monotonic()
+        for window in [window for window, batch in self._begun.items() if now >= batch.due]:
+            self._cut(window)
+
+    def _cut_all(self) -> None:
+        for window in [*self._begun]:
+            self._cut(window)
+
+    def _cut(self, window: Time) -> None:
+        """Make a batch of the added notifications of a window."""
+        columns = {name: np.array(column) for name, column in self._begun.pop(window).columns.items()}
+        rows, dropped = len(columns["seq"]), self.standing.dropped
         more = {"producer": self._producer, "sequence": self._spool.next, "dropped": dropped - self._told}
         headers, value = heap_batch(columns, self._constants, **more)
         known = dict(headers if self._sums is None else self._sums.with_frame(headers, value))

@@ -116,7 +116,7 @@ def ingest(
         scan_id=SystemClock().now_us() // SECOND if scan_id is None else scan_id,
         first_node=first_node,
         faults=faults,
-        limits=TimeLimits(lateness=window.lateness, ahead=window.ahead),
+        limits=TimeLimits(lateness=window.lateness, ahead=window.ahead, window=window.length),
     )
     if first_node + scenario.nodes > settings.nodes:
         ERR.print(f"[yellow]the deployment has {settings.nodes} nodes; records of others become dead letters")

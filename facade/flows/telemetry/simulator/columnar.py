@@ -1,6 +1,8 @@
-"""Simulated heap notifications as columnar batches, one for each node and call; needs pyarrow.
+"""Simulated heap notifications as columnar batches, one for each node, window and call; needs pyarrow.
 
-Malformed records come between the batches as JSON, as a topic may have both forms.
+A batch ends with its window, as the batches of nodes do. The window follows from the time at which a heap is due:
+faults change only the data time of a heap, so they do not part a batch. Malformed records come between the batches as
+JSON, as a topic may have both forms.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +17,7 @@ from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 from facade.flows.telemetry.summed import BatchSums
 from facade.kernel.bus.port import Headers
-from facade.kernel.clock import Time, as_seconds
+from facade.kernel.clock import Time, as_duration, as_seconds
 from facade.sdp.heap_batches import TYPES, heap_batch
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
@@ -48,8 +50,12 @@ class ColumnarHeapStream(HeapNumbers):
         found = ColumnarBatch([], [], [])
         if drawn := list(self._draw(count, now_us)):
             columns = _columns(drawn)
-            self._add_batches(found, columns)
-            self._add_garbage(found, columns)
+            windows = np.concatenate([one.time for one in drawn]) // as_duration(self.scenario.limits.window)
+            ends = np.flatnonzero(np.diff(windows)) + 1
+            for begin, end in pairwise([0, *ends.tolist(), len(windows)]):
+                part = {name: column[begin:end] for name, column in columns.items()}
+                self._add_batches(found, part)
+                self._add_garbage(found, part)
         return found
 
     def _add_batches(self, found: ColumnarBatch, columns: dict[str, Column]) -> None:
@@ -94,7 +100,7 @@ def _columns(drawn: Sequence[Drawn]) -> dict[str, Column]:
         "sent": join(lambda one: one.sent),
         "garbage": join(lambda one: one.garbage),
         "seq": join(lambda one: one.seq),
-        "time": np.concatenate([one.time for one in drawn]),
+        "time": np.concatenate([one.time + one.heaps.shift for one in drawn]),
         "received": PACKETS - lost - late,
         "lost": lost,
         "late": late,

@@ -35,6 +35,8 @@ class TimeLimits:
     """Older records are late [s]."""
     ahead: float = 5.0
     """Records further in the future are refused [s]."""
+    window: float = 1.0
+    """Length of a window, with which columnar batches end [s]."""
 
     def outcome(self, shift: float, wait: float = 0.0) -> HeapOutcome:
         """Return the outcome of a record whose data time is wrong by `shift` [s], appended `wait` [s] after sending."""

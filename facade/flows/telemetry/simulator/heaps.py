@@ -29,7 +29,7 @@ class Drawn(NamedTuple):
 
     heaps: Block
     time: Column
-    """Data times [Unix us], shape (heaps,)."""
+    """Times at which they are due [Unix us], shape (heaps,); with `Block.shift` their data times."""
 
 
 class HeapNumbers(ABC):
@@ -85,7 +85,7 @@ class HeapNumbers(ABC):
             self._at, self.given = begin + now, self.given + now
             heaps = self._block.part(begin, begin + now)
             self.account.add(heaps)
-            yield Drawn(heaps, times + heaps.shift)
+            yield Drawn(heaps, times)
 
     def _spoil(self, value: bytes) -> bytes | None:
         kind = GARBAGE[next(self._kinds)]
@@ -133,7 +133,7 @@ class HeapStream(HeapNumbers):
         columns = (
             heaps.node,
             heaps.seq,
-            drawn.time,
+            drawn.time + heaps.shift,
             PACKETS - heaps.lost - heaps.late_packets,
             heaps.lost,
             heaps.late_packets,

@@ -50,7 +50,8 @@ _APPEND_SLACK = 0.5
 def heap_shape(stream: HeapNumbers) -> Shape:
     """Return how the heaps of some nodes are sent."""
     rate, most = stream.scenario.rate, stream.most_at_once
-    pace = partial(Pacer, rate, burst=2 * stream.tick, tick=stream.tick, largest=most)
+    window = stream.scenario.limits.window
+    pace = partial(Pacer, rate, burst=2 * stream.tick, tick=stream.tick, largest=most, window=window)
     return Shape(pace=pace, most_waiting=stream.most_waiting, chunk=most, rate=rate)
 
 
