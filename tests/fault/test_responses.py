@@ -146,9 +146,8 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
     servers = {name: deployment.server(name, ready=False) for name in (*deployment.instances, "alerts")}
     network, other = (entered.enter_context(KafkaProxy(deployment.bootstrap)) for _ in range(2))
     workers = [deployment.worker(f"{slot}", KAFKA_BOOTSTRAP=one.bootstrap) for slot, one in enumerate((network, other))]
-    sends = ("--rate", 100, "--nodes")
-    deployment.launch("nodes", "simulate", "ingest", *sends, SKEWED)
-    last = ("simulate", "ingest", *sends, 1, "--first-node", SKEWED)
+    deployment.launch("nodes", "simulate", "ingest", "--rate", 10 * SKEWED, "--nodes", SKEWED)
+    last = ("simulate", "ingest", "--rate", 10, "--nodes", 1, "--first-node", SKEWED)
     node = deployment.launch("node", *last)
     controller = deployment.controller()
     logs = deployment.launch("logs-0", "logs", "aggregate")
