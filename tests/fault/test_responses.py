@@ -293,10 +293,14 @@ _CAUSES = {
     "dead controller": {"controllerSilent@sdp-facade/simulated-controller"},
     "dead node": {f"streamSilent@ingest/{SKEWED:04d}"},
     "full disk": {"archiveDiskLow@archive/0", "archiveFailing@archive/0"},
-    # The controller's client may connect later than those of the device servers.
-    "no broker": {"controllerSilent@sdp-facade/simulated-controller"},
+    # Clients of the controller and of the node may connect later than the others.
+    "no broker": {
+        "controllerSilent@sdp-facade/simulated-controller",
+        f"streamSilent@ingest/{SKEWED:04d}",
+    },
     "broker hangs": {
         "controllerSilent@sdp-facade/simulated-controller",
+        f"streamSilent@ingest/{SKEWED:04d}",
         "brokerMissing@sdp-facade/broker-1",
         "partitionsOffline@sdp-facade",
     },
@@ -306,8 +310,8 @@ _CAUSES = {
 def wrongly_said(operator: Operator) -> list[str]:
     """Return what was said that was not so, in the order of time."""
     wrong = [f"{one}" for one in operator.alarms if one[1] not in _CAUSES[one[0]] and not one[1].startswith(_BUSY)]
-    silent = ("wrong clock", "dead node")
-    """While the simulator of a node is started again, it sends nothing."""
+    silent = ("wrong clock", "dead node", "no broker", "broker hangs")
+    """Where the simulator of a node is started again, or may be the last one that connects again, it sends nothing."""
     for (accident, text), time in operator.said.items():
         shown = text.partition(" -> ")[0]
         if (
