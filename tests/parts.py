@@ -13,6 +13,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -78,8 +79,9 @@ ELSEWHERE = {
 
 
 def main() -> int:
-    """Run the tests of the named parts, or of all; return how many parts failed."""
-    return sum(not passes(name) for name in sys.argv[1:] or PARTS)
+    """Run the tests of the named parts, or of all, side by side; return how many parts failed."""
+    with ThreadPoolExecutor() as pool:
+        return sum(not passed for passed in pool.map(passes, sys.argv[1:] or PARTS))
 
 
 def passes(name: str) -> bool:
@@ -97,8 +99,11 @@ def passes(name: str) -> bool:
         subprocess.run(install(python, wanted), check=True)
         argv = [python, "-m", "pytest", "-q", "--numprocesses=0", "--durations=0", "--durations-min=5", "tests/unit"]
         clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        done = subprocess.run(argv, cwd=tree, env=clean, check=False)
-    print(f"{name}: {'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - began:.0f} s", flush=True)
+        # The parts write at the same time: each says at its end what its tests have said.
+        pipe, both = subprocess.PIPE, subprocess.STDOUT
+        done = subprocess.run(argv, cwd=tree, env=clean, check=False, stdout=pipe, stderr=both, text=True)
+    outcome = f"{name}: {'passed' if done.returncode == 0 else 'FAILED'}, {time.monotonic() - began:.0f} s"
+    print(f"{done.stdout}{outcome}", flush=True)
     return done.returncode == 0
 
 

@@ -31,13 +31,13 @@ signal.signal(signal.SIGTERM, lambda *_: stop.set())
 seq, scan = 0, int(sys.argv[2])
 with HeapProducer(0, sys.argv[1], rows=500) as producer:
     producer.start()
-    while not stop.wait(0.01):
-        ones = np.ones(200, int)
+    while not stop.wait(0.05):
+        ones = np.ones(100, int)
         producer.add_columns(
-            scan_id=scan, channel_count=64, seq=np.arange(seq, seq + 200), time=ones * (time.time_ns() // 1000),
+            scan_id=scan, channel_count=64, seq=np.arange(seq, seq + 100), time=ones * (time.time_ns() // 1000),
             channel_start=ones, received=ones, lost=0 * ones, late=0 * ones, flagged_fraction=0.5 * ones,
             latency=0.5 * ones)
-        seq += 200
+        seq += 100
         producer.flush()
         sys.stdout.write(f"stored {seq}\\n")  # one write: the library's own lines go to the same file
         sys.stdout.flush()

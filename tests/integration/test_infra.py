@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from facade.infra import local
+from facade.infra.kafka import find_java
 from facade.infra.local import LocalOptions, ServiceName, load
 from facade.kernel.errors import InfraError
 from tests.support import topics
-from tests.support.waiting import HANG
+from tests.support.waiting import HANG, until
 
 REGISTER = """
 import sys, tango
@@ -197,18 +197,32 @@ def a_port_that_somebody_took_is_named_or_replaced(state_dir: Path, first: local
 
 @pytest.mark.kafka
 @pytest.mark.tango
-def test_an_up_that_is_killed_leaves_nothing_that_down_would_not_find(state_dir: Path) -> None:
-    command = infra_command(state_dir, "up")
-    deadline = time.monotonic() + HANG
-    while len(running := pids(state_dir)) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def test_an_up_that_is_killed_leaves_nothing_that_down_would_not_find(state_dir: Path, tmp_path: Path) -> None:
+    """It waits for a broker that never answers."""
+    command = infra_command(
+        state_dir, "up", PATH=f"{java_without_a_broker(tmp_path)}:{os.environ['PATH']}", JAVA_HOME=""
+    )
+    running = until(lambda: found if len(found := pids(state_dir)) == 2 else None, "both processes are started")
+    assert running is not None
     command.kill()
     ended(command)
     with pytest.raises(InfraError, match="does not run"):
-        local.endpoints(state_dir)  # alive, perhaps, but it was never seen to answer
+        local.endpoints(state_dir)
     local.down(state_dir)
     assert not any(map(runs, running.values()))
+
+
+def java_without_a_broker(folder: Path) -> Path:
+    """Return a folder with a Java that sleeps where it is told to run a broker, and makes no archive of its classes."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *ArchiveClassesAtExit*) exit 1;; *" kafka.Kafka "*) exec sleep 3600;; esac\n'
+        f'exec {find_java()} "$@"\n'
+    )
+    java.chmod(0o755)
+    return java.parent
 
 
 def test_what_is_missing_or_wrong_is_one_clear_message(state_dir: Path, tmp_path: Path) -> None:

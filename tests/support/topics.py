@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,10 @@ from tests.support.waiting import HANG, until
 
 
 def read_all(bootstrap: str, topic: str) -> list[Message]:
-    """Return all committed records of a topic."""
+    """Return all committed records of a topic, at least those that are there at the call.
+
+    A topic may be written to meanwhile, faster than a busy machine reads it.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -33,30 +37,46 @@ def read_all(bootstrap: str, topic: str) -> list[Message]:
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
             "fetch.message.max.bytes": 20_000_000,
-            "fetch.wait.max.ms": 10,  # else a topic that is always written to never seems to end
+            "fetch.wait.max.ms": 10,
         }
     )
     try:
         # A broker that has just started may not know who leads them.
         partitions = until(lambda: consumer.list_topics(topic, timeout=HANG).topics[topic].partitions, topic)
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        ends = {one: _extent(consumer, TopicPartition(topic, one)) for one in partitions}
+        left = {one for one, (first, end) in ends.items() if first < end}
+        consumer.assign([TopicPartition(topic, one, OFFSET_BEGINNING) for one in left])
         found: list[Message] = []
-        ended: set[int] = set()
         last_error: KafkaError | None = None
         deadline = time.monotonic() + HANG
-        while ended < set(partitions):
+        while left:
             assert time.monotonic() < deadline, f"the end of {topic} was not reached within {HANG:g} s: {last_error}"
-            for message in consumer.consume(10_000, 0.2):
+            for message in consumer.consume(10_000, 0.05):
                 error = message.error()
                 if error is None:
                     found.append(message)
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    ended.add(message.partition())
+                    if message.offset() + 1 >= ends[message.partition()][1]:
+                        left.discard(message.partition())
+                elif error.code() == KafkaError._PARTITION_EOF:  # what is last may be the end of a transaction
+                    left.discard(message.partition())
                 else:  # a partition whose leader is not known for a moment is no end: the client asks again
                     last_error = error
         return found
     finally:
         consumer.close()
+
+
+def _extent(consumer: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """Return where the committed records of a partition begin and end."""
+
+    def asked() -> tuple[int, int] | None:
+        with suppress(KafkaException):  # nobody leads it for a moment
+            return consumer.get_watermark_offsets(place, timeout=HANG)
+        return None
+
+    extent = until(asked, f"the offsets of {place.topic} {place.partition}")
+    assert extent is not None
+    return extent
 
 
 def send(

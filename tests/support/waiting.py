@@ -9,23 +9,32 @@ HANG = 240.0
 """After so long nothing will come any more, on a machine of any speed [s]."""
 LONGEST_PAUSE = 0.5
 """Between two looks [s], also if each takes longer, as where a server does not answer."""
+_SOONEST = 0.002
+"""The shortest pause [s]."""
+_SHARE = 4
+"""A pause is so many times as long as the look before it: what is awaited needs the machine, and the server that is
+looked at."""
 
 
 def until(condition: Callable[[], Found], what: str, *, every: float = 0.05) -> Found:
     """Return the first true value of `condition`; fail with `what`, and the last value seen, when there is none.
 
-    A condition that takes long, such as one that reads a topic, is asked less often: what is awaited needs the machine.
+    Parameters
+    ----------
+    every
+        Pause between two looks [s]. It is shorter at first, as most conditions are true soon, and longer for one that
+        takes long, such as reading a topic. 0: no pause, for a condition that does the awaited work.
     """
-    begin = time.monotonic()
-    deadline = begin + HANG
+    began = begin = time.monotonic()
     while True:
         found = condition()
         if found:
             return found
         end = time.monotonic()
-        if end > deadline:
+        if end - began > HANG:
             raise AssertionError(f"not within {HANG:g} s: {what}; last seen: {found!r}")
-        time.sleep(max(every, min(end - begin, LONGEST_PAUSE)))
+        if every:
+            time.sleep(max(min(every, _SOONEST + (end - began) / 10), min(_SHARE * (end - begin), LONGEST_PAUSE)))
         begin = time.monotonic()
 
 

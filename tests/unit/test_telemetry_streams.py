@@ -235,14 +235,16 @@ def test_a_daily_report_is_shown_when_the_day_is_over(icd: Icd) -> None:
     site.run(2.0, server)
     window = icd.topics["storage"].window
     assert server[2].shown[MASTER, "productsStoredTotal"].value == stream.accounts[""].sums["products"]
-    site.run(MIDNIGHT + DAY + window.disorder - 300.0 - site.clock.now(), server, step=300.0)
+    site.run(MIDNIGHT + DAY + window.disorder - 1800.0 - site.clock.now(), server, step=1800.0)
+    site.run(MIDNIGHT + DAY + window.disorder - 10.0 - site.clock.now(), server, step=300.0)
     site.run(MIDNIGHT + DAY + window.disorder - site.clock.now(), server, step=1.0)
     assert (MASTER, "storageUsed") not in server[2].shown
     site.run(2.0, server, step=0.5)
     reading = server[2].shown[MASTER, "storageUsed"]
     assert reading.value == pytest.approx(stream.accounts[""].last["used"])
     assert reading.quality is Quality.VALID
-    site.run(180_000.0 - 600.0, server, step=600.0)
+    site.run(176_400.0, server, step=3600.0)
+    site.run(3_000.0, server, step=600.0)
     assert server[2].shown[MASTER, "storageUsed"].quality is Quality.VALID
     site.run(1200.0, server, step=60.0)
     assert server[2].shown[MASTER, "storageUsed"].quality is Quality.INVALID
