@@ -67,7 +67,7 @@ class Deployment:
             self.sign_of_life.perform()
             for event_loop, reader in servers:
                 event_loop.cycle(reader)
-            self.clock.sleep(0.01)
+            self.clock.sleep(0.05)
 
 
 def opened(service):
