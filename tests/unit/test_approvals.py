@@ -332,19 +332,6 @@ def test_a_bus_that_does_not_answer_leaves_at_most_one_command(
     assert len(site.commands()) == waits
 
 
-def test_a_command_whose_approval_was_not_sent_goes_on_waiting_and_expires(site: Site) -> None:
-    id = site.ask()
-    site.now.bus.away = True
-    with pytest.raises(NotSent, match="the approval was not sent, and the command goes on waiting"):
-        site.approve(id)
-    site.now.bus.away = False
-    assert site.status(id) == "HELD"
-    site.start()
-    assert site.status(id) == "HELD"
-    site.wait(62)
-    assert (site.status(id), site.commands()) == ("UNDELIVERED", [])
-
-
 @pytest.mark.parametrize("arrived", [True, False])
 def test_a_command_whose_record_is_not_confirmed_waits_before_and_after_a_restart(site: Site, arrived: bool) -> None:
     site.now.bus.mute, site.now.bus.deaf = arrived, not arrived
@@ -362,18 +349,6 @@ def test_a_command_whose_record_is_not_confirmed_waits_before_and_after_a_restar
     assert site.configure() == one.id
     site.approve(one.id)
     assert [command.id for command in site.commands()] == [one.id]
-
-
-def test_a_repeated_call_that_was_not_sent_says_nothing_about_the_first_time(site: Site) -> None:
-    site.now.bus.mute = True
-    with pytest.raises(OutcomeUnknown):
-        site.configure()
-    site.now.bus.away = True
-    with pytest.raises(OutcomeUnknown):
-        site.configure()
-    site.now.bus.away = site.now.bus.mute = False
-    site.now.cycle()
-    assert site.status(site.configure()) == "HELD"
 
 
 def test_a_repeated_call_sends_nothing_while_the_approval_waits_for_the_bus(

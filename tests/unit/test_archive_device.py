@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from facade.archive.reports import REPORTS
-from facade.kernel.bus.port import Record
 from facade.kernel.config import load_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
@@ -80,15 +79,6 @@ def test_a_restart_shows_the_last_report_and_never_an_old_one_as_fresh(bench: Be
     bench.run()
     pushed = [reading for _, name, reading in bench.sink.pushed if name == "behind"]
     assert {one.quality for one in [bench.sink.shown[DEVICE, "behind"], *pushed]} == {Quality.INVALID}
-
-
-def test_reports_of_other_workers_and_broken_ones_change_nothing(bench: Bench) -> None:
-    bench.report()
-    bench.report(behind="soon", unknown="1")
-    other = StateMessage(device="mid-sdp/archive/1", attribute="behind", value="9", time=1, origin="archive-1")
-    bench.broker.append(state_record(other, REPORTS))
-    bench.broker.append(Record(topic=REPORTS, key=b"k", value=b"junk"))
-    assert bench.run()["behind"] == 42
 
 
 def test_a_deployment_has_the_device_only_where_it_is_wanted() -> None:

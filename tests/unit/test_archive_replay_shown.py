@@ -122,7 +122,7 @@ class Deployment:
 SECONDS = 8
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def night() -> Deployment:
     """Return a deployment that has shown some seconds of a night, in which a node fell silent and came back."""
     made = Deployment(BASE_US / 1e6)

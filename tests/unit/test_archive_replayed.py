@@ -1,9 +1,9 @@
 """A night of an archive is played again, and the same comes of it; if not, it is named."""
 
 import math
-import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,7 +17,6 @@ from facade.admin.cluster import FoundTopic
 from facade.admin.topics import broker_settings
 from facade.archive import compare as comparing
 from facade.archive.compare import ArchiveComparison, compare
-from facade.archive.files import ArchiveError
 from facade.archive.reading import read_records
 from facade.archive.replay import ReplayPlan, plan_replay, play, require_place
 from facade.archive.stores import FolderStore, Store
@@ -47,8 +46,7 @@ from facade.sdp.replay import inputs
 from facade.tools import bus
 from sdp_facade_lab.demo import archiving
 from sdp_facade_lab.recorded_night import uncompared
-from tests.support.archives import HOUR, ICD, START, archive, changed
-from tests.support.archives import archive_of as files_of
+from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar, summed
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
@@ -107,6 +105,7 @@ def buffer(node: int, at_us: int) -> bytes:
     return b'{"schema":"receive-buffer/1","node":%d,"time":%d,"fill":0.%d,"dropped":%d}' % (node, at_us, node + 1, node)
 
 
+@cache
 def night() -> Bus:
     """Play some seconds of heaps with all kinds of faults, and of other reports."""
     bus = Bus(BASE_US / 1e6)
@@ -544,44 +543,6 @@ def test_a_plan_is_refused(tmp_path: Path, times: tuple[int, int], only: Sequenc
     store = states(tmp_path, START, START + SECOND)
     with pytest.raises(ConfigError, match=what):
         planned(store, *only, prefix=prefix, times=times)
-
-
-def half(raw: bytes) -> bytes:
-    return raw[: len(raw) // 2]
-
-
-def flipped(raw: bytes) -> bytes:
-    at = len(raw) // 2
-    return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
-
-
-BROKEN = "expected a whole file of an archive, got one that cannot be read"
-NEWER = "expected version 1 or older, got 99: use a newer release"
-
-
-@pytest.mark.parametrize(
-    ("number", "damage", "what"),
-    [
-        (0, half, BROKEN),
-        (1, half, BROKEN),
-        (0, lambda raw: b"", BROKEN),
-        (0, flipped, BROKEN),
-        (1, flipped, BROKEN),
-        (1, lambda raw: changed(raw, version=99), NEWER),
-        (1, lambda raw: changed(raw, first=0), "expected offset 2 or later, got 0: archives overlap"),
-    ],
-)
-def test_damaged_archives_are_neither_played_nor_compared(
-    number: int, damage: Callable[[bytes], bytes], what: str, tmp_path: Path
-) -> None:
-    store = files_of(tmp_path, 2, 2, value=random.Random(1).randbytes(10_000))
-    copies, file = Copies(ManualClock()), tmp_path / sorted(store.names())[number]
-    file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
-        play(store, planned(store), copies, copies.clock, report=lambda *_: None)
-    with pytest.raises(ArchiveError, match=f"{file.name}: {what}"):
-        [*comparing._Side(store, ICD, 0, 2**62)._decoded("alerts", BatchDecoder(AlertState).decode_one)]
-    assert len(copies.taken) <= 2, "of the file before"
 
 
 def test_damaged_files_of_another_month_do_not_refuse_a_night(tmp_path: Path) -> None:

@@ -8,15 +8,12 @@ import pytest
 
 from facade.flows.blocks import flow as blocks_flow
 from facade.flows.blocks.flow import MOST_SHOWN, BlocksFlow, values
-from facade.flows.blocks.source import BLOCKS, STATES, BlockSource, newest_sequence
+from facade.flows.blocks.source import BLOCKS, STATES, BlockSource
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import ManualClock
-from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED, Suppressed
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
 
-ICD = load()
 FIRST, SECOND, MASTER = "mid-sdp/subarray/01", "mid-sdp/subarray/02", "mid-sdp/control/0"
 EB = "eb-test-20261123-00001"
 
@@ -99,23 +96,6 @@ def test_a_source_refuses_what_nobody_could_read(bench: Bench) -> None:
     with pytest.raises(ValueError, match=r"processing block 'pb-test-00001': \$\.state"):
         bench.tell(1, "CANCELLED")
     assert bench.broker.read(BLOCKS) == []
-
-
-def test_a_controller_whose_clock_was_set_back_goes_on_after_its_earlier_states(bench: Bench) -> None:
-    bench.tell(1, "RUNNING")
-    newest = json.loads(bench.broker.read(BLOCKS)[0].value or b"{}")["sequence"]
-    ahead = {**GOOD, "source": "another-controller", "sequence": newest + 1000}
-    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-1", value=json.dumps(ahead).encode()))
-    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-2", value=b"{"))
-    bench.broker.append(Record(topic=BLOCKS, key=b"pb-a-3", value=None))
-    after = newest_sequence(bench.broker.read(BLOCKS), "processing-controller")
-    assert after == newest
-    set_back = ManualClock(BASE_US / 1e6 - 3600.0)
-    bench.source = BlockSource("processing-controller", bench.broker.append, set_back, after=after)
-    bench.tell(1, "FINISHED")
-    bench.cycle()
-    assert bench.counts()["FINISHED"] == 1
-    assert newest_sequence([], "processing-controller") == 0
 
 
 def told(number: int, state: str, sequence: int, **more: Any) -> Record:

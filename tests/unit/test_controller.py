@@ -98,19 +98,6 @@ def test_the_plain_case(site: Site, repeatable: bool) -> None:
     assert (account.consumed, account.used, account.in_flight, account.balance) == (1, 1, 0, 0)
 
 
-def test_a_repeated_record_gets_the_first_outcome(site: Site) -> None:
-    """It is not executed again: neither by the same life nor by the next one."""
-    message = site.send(repeatable=False)
-    life = Life(site).work()
-    site.repeat(message)
-    life.work()
-    site.repeat(message)
-    live(site)
-    first, *others = site.outcomes(message)
-    assert others == [first, first]
-    assert len(site.begun) == 1
-
-
 def test_a_reset_of_the_group_has_nothing_executed_twice_or_late(site: Site) -> None:
     """Decision 0062: back to the beginning, and on to the end of the log, behind a command that is waiting."""
     done = [site.send(repeatable=repeatable) for repeatable in (True, False)]
@@ -471,35 +458,6 @@ def test_a_full_queue_refuses(site: Site) -> None:
     assert site.outcome(abort) == "COMPLETED"
 
 
-BROKEN = {
-    "not-json": b"{",
-    "schema": b'{"schema": "command/1"}',
-    "version": b'{"schema": "command/9"}',
-    "empty": b"",
-    "too-deep": b'{"argument":' + b"[" * 100_000,
-}
-
-
-def test_broken_records_are_counted_and_stop_nothing(site: Site) -> None:
-    first = site.send("ReleaseAllResources")
-    for value in BROKEN.values():
-        site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=value))
-    site.broker.append(Record(topic=COMMANDS, key=FIRST.encode(), value=None))
-    foreign = msgspec.json.encode(site.command(device="mid-sdp/control/0"))
-    site.broker.append(Record(topic=COMMANDS, key=b"mid-sdp/control/0", value=foreign, partition=0))
-    mine = msgspec.json.encode(site.command(device=FIRST))
-    site.broker.append(Record(topic=COMMANDS, key=b"mid-sdp/control/0", value=mine, partition=0))
-    last = site.send("ReleaseAllResources")
-    life = Life(site).work()
-    assert [site.outcome(message) for message in (first, last)] == ["COMPLETED", "COMPLETED"]
-    account = life.loop.account
-    assert site.broker.read("dead-letters") == [], "the device server writes them"
-    assert account.reasons == {**dict.fromkeys(BROKEN, 1), "key": 1, "tombstone": 1, "other-device": 1}
-    assert account.balance == account.in_flight == 0
-    logs = {partition: len(log) for (topic, partition), log in site.broker.logs.items() if topic == COMMANDS and log}
-    assert {partition: site.committed(partition) for partition in logs} == logs
-
-
 @pytest.mark.parametrize("name", ["Abort", "Configure"])
 def test_the_device_of_a_command_that_timed_out_meanwhile_can_be_put_right(site: Site, name: str) -> None:
     site.say(State="ON", obsState="READY")
@@ -535,43 +493,6 @@ def test_the_device_of_a_command_that_is_too_late_to_be_repeated_can_be_put_righ
 
 class TestGroup:
     """Two members, by turns with and without the partitions."""
-
-    def test_who_stood_still_while_another_repeated_its_command_tells_no_state_of_it(self, site: Site) -> None:
-        """The new owner has brought the device elsewhere since; and the former one ends nothing."""
-        message = site.send("ReleaseAllResources")
-        former = Life(site, component="former")
-
-        def stand_still() -> None:
-            former.member.assign([])
-            former.member.hear()  # so far only the client knows
-            live(site, component="other")
-            site.clock.sleep(7.0)
-
-        former.once(stand_still)
-        former.handle = lambda call: call.report(obsState="EMPTY")
-        former.work()
-        assert (len(site.begun), site.reported("obsState")) == (2, ["IDLE"])
-        assert [(ack.status, ack.origin) for ack in site.acks(message)] == [
-            ("ACCEPTED", "former"),
-            ("COMPLETED", "other"),
-        ]
-        assert former.loop.account.reasons == {"moved": 1}
-
-    def test_who_does_not_know_that_another_has_its_partition_begins_nothing(self, site: Site) -> None:
-        """Its client has not heard of it, and it has not read what the other one says: the broker refuses its proof."""
-        message = site.send(repeatable=False)
-        former = Life(site, component="former")
-
-        def move() -> None:
-            former.member.assign([])
-            live(site, component="other")
-
-        site.when["before ACCEPTED"] = move
-        former.work()
-        assert [(ack.status, ack.origin) for ack in site.acks(message)] == [
-            ("ACCEPTED", "other"), ("COMPLETED", "other"), ("ACCEPTED", "former")
-        ]  # fmt: skip
-        assert len(site.begun) == 1
 
     def test_who_stood_still_and_has_its_partition_goes_on(self, site: Site) -> None:
         message = site.send("ReleaseAllResources")

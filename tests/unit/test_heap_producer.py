@@ -45,7 +45,6 @@ class Log:
     away: bool = False
     records: list[Record] = field(default_factory=list)
     waiting: list[Fate] = field(default_factory=list)
-    looks: int = 0
 
     def post(self, record: Record) -> Fate:
         act = self.script.pop(0) if self.script else "taken"
@@ -62,7 +61,6 @@ class Log:
         return fate
 
     def since(self, topic: str, time: float) -> Iterable[Record]:
-        self.looks += 1
         if self.away:
             raise BusError("no broker answers")
         return list(self.records)
@@ -222,18 +220,6 @@ def test_what_fails_is_sent_again_unless_it_is_there(bench: Bench, script: list[
     assert bench.producer.standing.waiting == 0
 
 
-def test_an_outage_of_the_brokers(bench: Bench) -> None:
-    bench.log.away = True
-    for _ in range(200):
-        bench.send()
-        bench.run(0.1)
-    assert bench.producer.standing.waiting == 200
-    bench.log.back()
-    bench.run(20)
-    assert bench.log.seqs() == list(range(2000))
-    assert bench.producer.standing == type(bench.producer.standing)(0, 0, 199, 0, 0, "", "")
-
-
 CRASHES = [*((["taken"] * at) + [kind] for at in range(4) for kind in ("crash before", "crash after"))]
 
 
@@ -273,19 +259,6 @@ def test_a_crash_in_the_middle_of_a_frame(bench: Bench, part: int) -> None:
     assert bench.log.seqs()[-10:] == list(range(20, 30))
 
 
-def test_a_crash_before_the_mark_says_what_is_done(bench: Bench) -> None:
-    bench.log.script = ["taken", "taken", "crash after"]
-    with pytest.raises(Crash):
-        bench.send_often(3)
-    late = bench.log.records.pop()
-    bench.start()
-    bench.producer.step()
-    bench.log.records.append(late)
-    bench.run()
-    assert bench.log.seqs() == list(range(30))
-    assert bench.log.looks == 2
-
-
 def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Bench) -> None:
     bench.write = full
     bench.send_often(5)
@@ -298,26 +271,6 @@ def test_a_full_disk_is_told_and_costs_nothing_while_the_bus_takes_all(bench: Be
     bench.start()
     bench.run()
     assert bench.log.seqs() == list(range(60)), "nothing comes again"
-
-
-@pytest.mark.parametrize("away", [True, False], ids=["brokers away", "sent, and not confirmed"])
-def test_what_was_in_memory_when_it_crashed_is_counted(bench: Bench, away: bool) -> None:
-    bench.log.away = True
-    bench.send_often(1)
-    bench.write = full
-    if not away:
-        bench.log.away = False
-        bench.log.script = ["refused"] * 3
-    bench.send_often(2)
-    bench.start()
-    assert bench.producer.standing.missing == 2
-    bench.write = write_all
-    bench.log.back()
-    bench.send_often(1)
-    bench.run()
-    assert [batch.header.sequence for batch in bench.log.batches()] == [0, 3]
-    bench.start()
-    assert bench.producer.standing.missing == 0
 
 
 def test_a_file_that_cannot_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

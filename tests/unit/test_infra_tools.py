@@ -205,26 +205,6 @@ def test_java_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out
             kafka.find_java()
 
 
-def test_each_broker_of_a_cluster_knows_all_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "libraries", lambda report: tmp_path / "libs")
-    quorum = kafka.Quorum(cluster_id="id", ports={1: 15001, 2: 15002, 3: 15003})
-    started: list[Process] = []
-    for node in quorum.ports:
-        folder = tmp_path / str(node)
-        (folder / "data").mkdir(parents=True)
-        (folder / "data" / "meta.properties").touch()
-        broker = kafka.Kafka(folder=folder, heap="64m", report=lambda _: None, node=node, quorum=quorum)
-        broker.run(["true"], [], 9092, started.append)
-        assert started[-1].wait(HANG)
-        lines = (folder / "server.properties").read_text().splitlines()
-        settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-        assert settings["controller.quorum.voters"] == "1@127.0.0.1:15001,2@127.0.0.1:15002,3@127.0.0.1:15003"
-        assert (settings["node.id"], settings["broker.rack"]) == (str(node), f"rack-{node}")
-        assert settings["listeners"].endswith(f",CONTROLLER://127.0.0.1:1500{node}")
-        replicas = {name: value for name, value in settings.items() if "replication.factor" in name or "isr" in name}
-        assert set(replicas.values()) == {"3", "2"}, "no topic of a cluster has one replica"
-
-
 def test_the_number_of_brokers_of_a_folder_stays(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match="the number of brokers 2 is wrong: expected 1 or 3"):
         local.up(local.LocalOptions(state_dir=tmp_path, brokers=2))

@@ -19,7 +19,7 @@ from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
 from facade.flows.logs.worker import LogBatching, log_worker
 from facade.kernel.bus.dead_letters import original
-from facade.kernel.bus.port import Aborted, OffsetRange, Record
+from facade.kernel.bus.port import OffsetRange, Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED
@@ -41,8 +41,7 @@ class Bench:
     def __init__(self) -> None:
         self.broker = MemoryBroker(ManualClock(NOW))
         self.clock = self.broker.clock
-        self.fault: list[Exception] = []
-        log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate", fault=self._fail)
+        log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate")
         self.worker = log_worker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
         self.flow = LogFlow()
         self._folded = 0
@@ -50,10 +49,6 @@ class Bench:
         classes = {(device := "mid-sdp/logs/0"): "SdpLogs"}
         server = SimpleNamespace(icd=ICD, bus=bus, classes=classes, version="1", has_read=lambda *_: True)
         self.view = LogsView(device, server, self.flow)
-
-    def _fail(self) -> None:
-        if self.fault:
-            raise self.fault.pop()
 
     def send(
         self, *values: str | bytes, topic: str = "logs", key: bytes | None = b"r01/n7", partition: int = 0
@@ -139,14 +134,6 @@ def test_a_rate_is_not_shown_when_nobody_is_heard(bench):
     assert bench.shown()["records"] == 1
 
 
-def test_a_transaction_that_is_given_up_counts_nothing_twice(bench):
-    bench.send(*[syslog()] * 10)
-    bench.fault.append(Aborted("test"))
-    bench.work(20)
-    assert bench.totals() == {"consumed": 10, "used": 10}
-    assert bench.flow.ledger.state.components["flagger"].records == 10
-
-
 def test_a_bad_part_of_a_batch_is_set_aside_alone(bench):
     good = {"values": [1.5], "time": NOW, "host": "n7", "plugin": "load", "type": "load"}
     lists = [good, {"values": "x"}, {**good, "plugin": "cpu"}, {**good, "host": ""}]
@@ -199,22 +186,6 @@ def summary(begin: int = 0, end: int = 1, part: int = 0, log: str = "x", **more:
 
 def written(one: LogSummary, key: bytes = b"logs/0") -> Record:
     return Record(topic="logs.summary", key=key, value=msgspec.json.encode(one), timestamp_us=round(NOW * 1e6))
-
-
-@pytest.mark.parametrize(
-    ("again", "is_refused"),
-    [
-        (summary(10, 20), True),
-        (summary(5, 12), True),
-        (summary(10, 20, 1), False),
-        (summary(20, 25), False),
-        (summary(0, 5, log="y"), False),
-    ],
-)
-def test_offsets_that_are_counted_are_refused(again, is_refused):
-    flow = LogFlow()
-    assert flow.fold(written(summary(10, 20)), count=True) is USED
-    assert (getattr(flow.fold(written(again), count=True), "reason", "") == OVERLAP) is is_refused
 
 
 MISSING = {

@@ -675,9 +675,9 @@ def full_night() -> list[Record]:
     ]
 
 
-@pytest.fixture
-def page(tmp_path: Path) -> Parsed:
-    return Parsed(render(made(tmp_path, full_night()), f"/data/{MARKUP}", NIGHT.end_us))
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Parsed:
+    return Parsed(render(made(tmp_path_factory.mktemp("night"), full_night()), f"/data/{MARKUP}", NIGHT.end_us))
 
 
 def test_the_page_has_the_figures(page: Parsed) -> None:

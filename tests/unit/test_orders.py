@@ -12,7 +12,7 @@ from facade.kernel.config import ControllerKey
 from facade.sdk.controller import Call
 from facade.sdk.controller.simulator.controller import MASTER, SimulatedController
 from facade.sdk.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
-from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site
 
 PROCESSING = "mid-sdp/processing/01"
 ORDERED = {PROCESSING: "ProcessingController", "mid-sdp/worker/01": "ProcessingWorker"}
@@ -126,29 +126,6 @@ def test_an_order_whose_parent_was_ended_by_a_controller_that_does_not_know_it(
     one.work()
     assert site.outcome(order) == outcome
     assert len(site.begun) == (begun or outcome == "COMPLETED")
-
-
-def killed_after_its_order(site: Site) -> CommandMessage:
-    """Give a command whose controller dies when it has given its order."""
-    message = site.send("ReleaseAllResources")
-
-    def dies(call: Call) -> None:
-        call.order(*PREPARE)
-        raise Crash
-
-    with pytest.raises(Crash):
-        life(site, handle=dies).work()
-    return message
-
-
-def test_a_repeated_handler_finds_its_order(site: Site) -> None:
-    """Killed after the order: the same id, and no second record once its outcome is known."""
-    message = killed_after_its_order(site)
-    (order,) = children(site)
-    site.acknowledge(order, "COMPLETED")
-    life(site, "COMPLETED").work()
-    assert site.outcome(message) == "COMPLETED"
-    assert children(site) == [order]
 
 
 @pytest.mark.parametrize(

@@ -111,21 +111,6 @@ def test_a_metric_that_stops_is_invalid_by_the_wall_clock_and_the_others_are_not
     assert bench.shown("flaggedFractionAntenna").quality is Quality.VALID
 
 
-def test_what_stopped_before_a_restart_is_invalid_at_once(bench):
-    bench.tell("flaggedFraction", 0.1)
-    bench.clock.sleep(3600.0)
-    bench.start()
-    assert bench.shown("flaggedFraction").quality is Quality.INVALID
-
-
-def test_a_silent_broker_ends_in_invalid(bench):
-    bench.tell("flaggedFraction", 0.1)
-    bench.bus.away = True
-    bench.clock.sleep(LIMIT)
-    bench.service.event_loop.tick()
-    assert bench.shown("flaggedFraction").quality is Quality.INVALID
-
-
 @pytest.mark.parametrize(
     ("value", "quality", "state"),
     [(0.1, Quality.VALID, "ON"), (0.3, Quality.WARNING, "ALARM"), (0.9, Quality.ALARM, "ALARM")],

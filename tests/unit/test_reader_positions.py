@@ -1,15 +1,12 @@
 """Device servers whose topics are not what they were: made again, cleared, cut, with a snapshot of the future."""
 
-import msgspec
 import pytest
 
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.kernel.bus.port import Record
-from facade.kernel.runtime.snapshots import TOPIC, decode_snapshot, to_record
+from facade.kernel.runtime.snapshots import TOPIC
 from tests.support.alerting import Bench, Server
-
-INSTANCE = "SdpFacade-alerts"
 
 
 @pytest.fixture
@@ -96,37 +93,6 @@ def test_a_log_that_was_cut_is_said_and_what_comes_next_is_no_repetition(bench, 
     )
     again = bench.server(30)
     assert (figures(again), again.bus.health.last_error) == ((10 + 2, 1, 0, 0), "")
-
-
-def snapshot(bench: Bench, **changes: object) -> None:
-    """Write a snapshot that says something else than the newest one."""
-    newest = [one for one in map(decode_snapshot, _values(bench)) if one.topic == "alerts"][-1]
-    bench.broker.append(to_record(msgspec.structs.replace(newest, **changes)))
-
-
-def _values(bench: Bench) -> list[bytes | None]:
-    return [record.value for record in bench.broker.read(TOPIC)]
-
-
-@pytest.mark.parametrize(
-    ("changes", "cuts", "words"),
-    [
-        ({"offsets": {0: 2**53 - 1}}, 1, "the log was cut: expected offset 9007199254740991 next, it goes on at 10"),
-        ({"offsets": {0: 11}, "time": 2**53 - 1}, 1, "the log was cut: expected offset 11 next, it goes on at 10"),
-        ({"offsets": {0: 10, 7: 3}}, 0, "partition 7: expected it to exist"),
-        ({"offsets": {0: 10, 7: 2**53 - 1}, "rebuild_from": {0: 2**53 - 1}}, 0, "partition 7: expected it to exist"),
-    ],
-)
-def test_a_snapshot_of_the_future_is_used_with_a_word(bench, changes, cuts, words):
-    prepared(bench)
-    snapshot(bench, **changes)
-    server = bench.server(30)
-    alerts(bench, "new")
-    server.cycle(30)
-    assert said(server)[-1][1] == "new"
-    assert figures(server)[1:] == (cuts, 0, 0)
-    assert words in account(server).last_error
-    assert figures(bench.server(30)) == figures(server)  # its own snapshot can be read
 
 
 def test_an_added_partition_is_read_from_its_beginning_while_the_server_runs(bench):

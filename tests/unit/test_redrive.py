@@ -16,11 +16,10 @@ from facade.admin.redrive import (
     RedriveFate,
     Selection,
     plan,
-    read_dead_letter,
     takes_back,
 )
 from facade.flows.overview.views import BusView, Overview
-from facade.kernel.bus.dead_letters import TOPIC, dead_letter, original
+from facade.kernel.bus.dead_letters import TOPIC, dead_letter
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
@@ -29,7 +28,7 @@ from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED, RecordRejected
 from facade.kernel.runtime.accounts import RunningAccount
 from facade.sdp.stream_accounts import StreamTotals, WorkerAccounts
-from facade.tools.dead_letters import _client, document, line, trials_of
+from facade.tools.dead_letters import _client, trials_of
 from tests.support.heaps import BASE_US, heap
 from tests.support.simulated_bus import MemoryBroker
 
@@ -194,26 +193,6 @@ def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bu
     figures = ("Consumed", "Used", "DeadLettered", "Balance", "Redriven")
     assert [shown[f"ingestHeaps{name}"] for name in figures] == [6, 3, 3, 0, 3]
     assert [shown[f"alerts{name}"] for name in figures] == [2, 2, 0, 0, 1]
-
-
-HOSTILE = (
-    {"dl.topic": b"x"},
-    {"dl.topic": b"x", "dl.reason": b"y", "dl.partition": b"0", "dl.offset": b"9" * 400, "dl.timestamp_us": b"0"},
-    {"dl.topic": b"\xff", "dl.reason": b"\x1b[2J", "dl.partition": b"0", "dl.offset": b"0", "dl.timestamp_us": b"0"},
-    {},
-)
-
-
-@pytest.mark.parametrize("headers", HOSTILE)
-def test_what_others_write_there_is_shown_without_harm(bus: Bus, headers: dict[str, bytes]) -> None:
-    strange = Record(topic=TOPIC, key=b"\x9b", value=b"\x1b]0;x\x07", headers=(*headers.items(), ("dl.\x1b", b"\xff")))
-    bus.broker.append(strange)
-    (record,) = bus.letters()
-    original(record)
-    assert json.dumps(document(record)).isprintable()
-    letter = read_dead_letter(record)
-    assert letter is None or "".join(line(letter, ())).isprintable()
-    assert bus.redrive() in ({}, {RedriveFate.TOPIC: 1})
 
 
 def _heap(**changes: object) -> bytes:

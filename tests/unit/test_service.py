@@ -67,7 +67,7 @@ class Deployment:
             self.sign_of_life.perform()
             for event_loop, reader in servers:
                 event_loop.cycle(reader)
-            self.clock.sleep(0.01)
+            self.clock.sleep(0.05)
 
 
 def opened(service):
@@ -92,23 +92,6 @@ def test_heaps_become_readings_and_events(deployment):
     assert sink.shown[NODE, "heapRate"].quality is Quality.INVALID
     assert sink.shown[NODE, "heapsTotal"] == Reading(40, sink.shown[NODE, "heapsTotal"].time)
     assert sink.shown[NODE, "State"].value == "STANDBY"
-
-
-def test_a_killed_server_goes_on_where_its_snapshot_says(deployment):
-    for lived in (0.3, 1.0, 1.5, 2.6):
-        service, _, _ = deployment.server(NODES, "ingest-00")
-        deployment.send(seconds=lived, servers=[opened(service)])  # and dropped without a word: kill -9
-    deployment.send(seconds=1)  # while nobody listens
-    service, sink, _ = deployment.server(NODES, "ingest-00")
-    server = opened(service)
-    deployment.idle(4, servers=[server])
-    sent = next(deployment.seq)
-    assert sink.shown[NODE, "heapsTotal"].value == sent
-    assert sink.shown[NODE, "heapsMissing"].value == 0
-    account = service.event_loop.accounts["ingest.summary"]
-    assert account.balance == 0
-    (partition,) = service.event_loop._flows["ingest.summary"].partitions
-    assert account.consumed == len(deployment.broker.read_from("ingest.summary", partition, 0))
 
 
 @pytest.mark.parametrize("failure", [TypeError("an image of numbers"), ValueError("a label of an older interface")])
@@ -158,25 +141,6 @@ def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment, tot
     service, sink, _ = deployment.server(NODES, "ingest-00")
     deployment.idle(3, servers=[opened(service)])
     assert sink.shown[NODE, "heapsTotal"].value == 20
-
-
-@pytest.mark.parametrize("topic", ["ingest.summary", "accounts", "snapshots", "state"])
-@pytest.mark.parametrize(
-    "value",
-    [b"", b"junk", b"[]", b'{"schema":"x/1"}', b"[" * 100_000, b"\xff\xfe"],
-    ids=["empty", "text", "list", "object", "deep", "no UTF-8"],
-)
-def test_a_bad_record_on_any_topic_is_a_dead_letter_and_hides_no_neighbour(deployment, topic, value):
-    deployment.broker.append(Record(topic=topic, key=b"k", value=value, partition=0))
-    service, sink, _ = deployment.server(CONTROL, "control")
-    server = opened(service)
-    deployment.send(seconds=3, servers=[server])
-    deployment.idle(3, servers=[server])
-    assert sink.shown[MASTER, "heapsTotal"].value == 60
-    letters = [r for r in deployment.broker.read("dead-letters") if dict(r.headers)["dl.topic"].decode() == topic]
-    assert [letter.value for letter in letters] == [value]
-    assert service.event_loop.accounts[topic].dead_lettered == 1
-    assert service.event_loop.accounts[topic].balance == 0
 
 
 @pytest.mark.parametrize("field", ["time", "account"])

@@ -132,8 +132,7 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     assert timeless(scenario, 97) != timeless(replace(scenario, seed=6), 97)
 
 
-@pytest.mark.parametrize("name", FAULTS)
-@pytest.mark.parametrize("nodes", [3, 40])
+@pytest.mark.parametrize(("name", "nodes"), [*((name, 3) for name in FAULTS), ("everything", 40)])
 def test_the_account_equals_a_recount(name: str, nodes: int) -> None:
     """What the account says, for each fault alone and for all together, is what the bytes hold."""
     scenario = replace(PLAIN, nodes=nodes, rate=1000.0, faults=FAULTS[name])

@@ -23,24 +23,6 @@ def desk():
         yield bench
 
 
-@pytest.mark.parametrize("is_restarted", [False, True])
-def test_what_was_unavailable_may_be_sent_again_under_its_id(desk, is_restarted):
-    Faulty.follow(*[IO_ERROR] * 6, GOOD)
-    desk.run([refer(URL)])
-    assert [one["reason"].partition(":")[0] for one in desk.said("FAILED")] == ["unavailable"]
-    if is_restarted:
-        desk.start()
-    desk.run([refer(URL), refer(URL)])
-    assert desk.delivered == [("gains", TABLE)]
-    assert len(desk.said("COMPLETE")) == 1
-    assert desk.totals() == {
-        "consumed": 3, "used": 1, "dead_lettered": 1, "unavailable": 1, "suppressed": 1, "duplicate": 1
-    }  # fmt: skip
-    desk.start()
-    desk.run([refer(URL)])
-    assert len(desk.said("COMPLETE")) == 1, "its last word counts, whatever was said of it before"
-
-
 def test_what_was_complete_before_a_newer_version_is_known_after_a_compaction_and_a_restart(desk):
     """The first of two copies fails, its owner sends a third one, and meanwhile the second copy is complete."""
     Faulty.follow(*[IO_ERROR] * 6, *[GOOD] * 3)

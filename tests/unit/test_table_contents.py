@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from facade.sdp.messages import TableSegment
 from tests.support.simulated_bus import MemoryBus, MemoryReader
 from tests.support.stores import SCHEME, Faulty
 from tests.support.tables import Desk, cut
-from tests.support.waiting import HANG, until
 
 FIRST, SECOND = "subarray/01/", "subarray/02/"
 GAINS = f"{FIRST}gains"
@@ -284,22 +282,3 @@ def test_a_mistake_about_one_table_does_not_hold_up_the_others(bench, monkeypatc
     assert bench.content() == CONTENT
     assert "could not be fetched: internal error: RuntimeError" in bench.find("subarray/01/other")
     assert sum("fetching failed" in record.message for record in caplog.records) == 1
-
-
-def test_the_thread_fetches_survives_mistakes_and_ends(bench):
-    mistakes = iter([ValueError("a mistake of ours")])
-
-    def known() -> bool:
-        for mistake in mistakes:
-            raise mistake
-        return True
-
-    bench.contents._known = known
-    bench.table("t1")
-    stop = threading.Event()
-    thread = threading.Thread(target=bench.contents.run, args=(stop,), daemon=True)
-    thread.start()
-    until(lambda: isinstance(bench.find(), Held), "the table is held")
-    stop.set()
-    thread.join(HANG)
-    assert not thread.is_alive()

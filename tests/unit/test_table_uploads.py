@@ -14,7 +14,7 @@ from facade.flows.tables.places import parse_roots
 from facade.flows.tables.producer import TableProducer
 from facade.flows.tables.references import References
 from facade.kernel.cli.app import app
-from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.errors import ConfigError
 from tests.support.stores import IO_ERROR, SCHEME, Faulty
 from tests.support.tables import ICD, Desk
 
@@ -122,24 +122,6 @@ def test_where_nothing_can_be_put_is_said(desk, url, what):
         producer(desk).place(url, "p", "gains", CONTENT, MEDIA)
     assert "HUSHHUSH" not in str(error.value)
     assert desk.broker.read("calibration") == []
-
-
-def test_a_store_that_fails_in_between_changes_nothing_of_what_is_fetched(desk, tmp_path):
-    """What had come before the error is not in the file, and a second trouble leaves none."""
-    url, size = f"{SCHEME}://bucket/t", len(CONTENT)
-    desk.roots = parse_roots(f"{SCHEME}://bucket")
-    desk.start()
-    Faulty.follow((size, [CONTENT]), (size, [CONTENT[:1000], IO_ERROR]), (size, [CONTENT]), FileNotFoundError())
-    digest = hashlib.sha256(CONTENT).hexdigest()
-    producer(desk).refer(url, "p", "gains", MEDIA, size=size, sha256=digest)
-    desk.work()
-    table, output = find(desk.bus, "p"), tmp_path / "out"
-    references = References(desk.roots, clock=desk.broker.clock)
-    fetch(desk.bus, table, output, desk.broker.clock, references=references)
-    assert output.read_bytes() == CONTENT
-    with pytest.raises(BusError, match="missing"):
-        fetch(desk.bus, table, tmp_path / "other", desk.broker.clock, references=references)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_the_command_puts_a_reference_and_gets_the_table(desk, tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ After each step of the worker each value that is shown is compared with the log.
 """
 
 import json
-import random
 from collections import Counter
 from dataclasses import replace
 
@@ -16,7 +15,7 @@ from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
-from facade.kernel.bus.port import Aborted, Record
+from facade.kernel.bus.port import Record
 from facade.kernel.clock import SECOND, ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
@@ -34,7 +33,6 @@ RACKS = Racks(Settings().rack_size, 1)
 PLAN = plan(ICD, "ingest.heaps")
 NODES = range(4)
 SUMMARIES = range(ICD.topics["ingest.summary"].partitions)
-LIMIT = ICD.classes["SdpIngestNode"].stale_after
 
 
 class Rig:
@@ -144,27 +142,6 @@ def test_each_window_is_shown_once_the_partitions_are_read(rig):
     assert all(6 <= counts[partition] <= 9 for partition in (0, 1)), f"one for each window: {counts}"
 
 
-@pytest.mark.parametrize("seconds", [0.5, 1.0, 3.0, 8.0])
-def test_a_worker_that_stood_still_closes_no_window_by_what_it_remembers(rig, seconds, monkeypatch):
-    """Its client remembers old ends of the partitions when it wakes up, and has asked for no records since."""
-    send = all_nodes(rig)
-    rig.run(3.0, send)
-    until = rig.clock.now() + seconds
-    while rig.clock.now() < until:
-        send()
-        rig.clock.sleep(0.08)
-        rig.look()
-    stale = seconds >= LIMIT
-    assert all((reading.quality is Quality.INVALID) == stale for reading in rig.shown.values())
-    with monkeypatch.context() as asleep:
-        asleep.setattr(rig.log._consumer, "_fetch", lambda wanted: None)
-        for _ in range(3):
-            rig.work()
-            rig.clock.sleep(0.06)
-    rig.run(3.0, send)
-    assert {("None", window) for window in range(int(3 + seconds), int(4 + seconds))} <= rig.valid
-
-
 def test_partitions_without_records_close_windows_in_time(rig):
     """Node 0 alone sends, then nobody does: who asks learns that nothing came."""
     rig.run(4.0, lambda: rig.send(0))
@@ -200,46 +177,6 @@ def test_partitions_are_asked_for_their_ends_only_where_nothing_comes(rig, monke
     rig.run(10.0)
     assert busy <= 8, "at most once for each window, where the record behind it is a moment late"
     assert 8 <= len(asked) - busy <= 25
-
-
-@pytest.mark.parametrize("seconds", [0.5, 5.0])
-def test_while_no_broker_answers_nothing_is_closed_and_all_is_afterwards(rig, seconds):
-    send = all_nodes(rig)
-    rig.run(3.0, send)
-    rig.broker.network.go_down(seconds)
-    marks = len(rig.watermarks())
-    for _ in range(3):
-        rig.worker.step()
-        rig.clock.sleep(0.3)
-    assert len(rig.watermarks()) in (marks, marks + 2), "but for what was on its way"
-    rig.broker.network.come_up()
-    rig.run(8.0, send)
-    assert ("None", 9) in rig.valid
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_whatever_fails_each_window_that_is_valid_is_whole(seed):
-    """Transactions fail, workers are killed and stand still, nodes fall silent and have wrong clocks."""
-    dice = random.Random(seed)
-
-    def fault():
-        if dice.random() < 0.2:
-            raise Aborted("played")
-
-    rig = Rig(fault)
-    ahead = {node: dice.choice((0.0, 0.0, 4.9)) for node in NODES}
-    for _ in range(120):
-        if dice.random() < 0.02:
-            rig.start_worker()
-        for node in NODES:
-            if dice.random() < 0.7 and (rig.clock.now() // 4 + node) % 4:
-                rig.send(node, ahead=ahead[node])
-        if dice.random() < 0.9:
-            rig.work()
-        else:
-            rig.clock.sleep(dice.choice((0.3, 0.6, 2.5)))
-        rig.clock.sleep(0.05)
-    assert len(rig.valid) > 20
 
 
 def test_records_of_an_open_transaction_hold_up_the_watermark_and_its_mark_does_not(rig):

@@ -248,31 +248,6 @@ def summary(log: str = "a", offsets: tuple[int, int] = (0, 10), part: int = 0, p
     )
 
 
-COVERAGE = {
-    # summaries of one group; which of them are refused
-    "in order": ([summary(), summary(offsets=(10, 20))], [False, False]),
-    "with others between": ([summary(), summary(offsets=(50, 60))], [False, False]),
-    "in parts": ([summary(), summary(part=1), summary(part=2), summary(offsets=(10, 20))], [False] * 4),
-    "a part again": ([summary(), summary(part=1), summary(part=1)], [False, False, True]),
-    "all of it again": ([summary(), summary()], [False, True]),
-    "in part again": ([summary(), summary(offsets=(9, 12)), summary(offsets=(10, 12))], [False, True, False]),
-    "of two partitions": ([summary(), summary(partition=1), summary(partition=1)], [False, False, True]),
-    "of a topic that was made again": ([summary(), summary("b"), summary("b")], [False, False, True]),
-}
-
-
-@pytest.mark.parametrize("case", COVERAGE)
-def test_a_summary_that_covers_offsets_once_more_is_refused(case):
-    summaries, wanted = COVERAGE[case]
-    coverage = Coverage()
-    found = []
-    for one in summaries:
-        found.append(isinstance(coverage.take(3, one), Overlap))
-        coverage = msgspec.convert(msgspec.to_builtins(coverage), Coverage, strict=False)  # as after a restart
-    assert found == wanted
-    assert coverage.take(4, summaries[-1]) is None, "other groups are others"
-
-
 REFUSED = {
     # ranges of the summaries of two groups, in turns; which offsets are lost with what is refused
     "again": ([(0, 10), (0, 10), (0, 10)], []),

@@ -1,0 +1,165 @@
+"""Judgements and tables of the bench: lost and doubled messages, gaps, delays, subscribers, and the pages."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from sdp_facade_lab.bench.delays import shown_after
+from sdp_facade_lab.bench.listening import HeardEvent
+from sdp_facade_lab.bench.lost_broker import verdicts
+from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tables
+from sdp_facade_lab.bench.standby import _longest
+from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
+from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
+from sdp_facade_lab.bench.visit import EACH, SUBSCRIBERS, Subscribed, judge
+
+
+@pytest.mark.parametrize(("kept", "lost", "doubled"), [(1000, 0, 0), (990, 10, 0), (1001, 0, 1)])
+def test_each_message_lost_or_doubled_is_told(kept, lost, doubled):
+    assert [one.found for one in verdicts(kept, 1000)] == [f"{lost} of 1,000", f"{doubled} of 1,000"]
+    assert [one.reached for one in verdicts(kept, 1000)] == [not lost, not doubled]
+
+
+@pytest.mark.parametrize(
+    ("times", "longest"),
+    [([0, 1, 2, 10, 11], 8), ([0, 1, 2, 3, 7, 30], 23), ([0, 1, 2, 3, 9, 30], 6), ([0, 2], None)],
+)
+def test_the_gap_of_a_hand_over_counts_however_long_it_is(times: list[float], longest: float | None) -> None:
+    """The change is at 2.05; what begins more than 6 s later is none of its."""
+    assert _longest(times, [2.05]) == longest
+
+
+BEGIN = 1_795_276_800
+"""A whole minute [Unix s]."""
+NEVER = np.inf
+
+
+class Case(NamedTuple):
+    sent: list[float]
+    """Own times of notifications after `BEGIN` [s]."""
+    events: list[tuple[float, float]]
+    """Newest data time and arrival of each event after `BEGIN` [s]."""
+    window: float
+    expected: list[float]
+    """Delays [s]."""
+
+
+CASES = {
+    "nothing was sent": Case([], [(0.5, 1.0)], 1.0, []),
+    "no event came": Case([0.1], [], 1.0, [NEVER]),
+    "the event of its window": Case([0.0, 0.4, 0.9], [(0.9, 1.25)], 1.0, [1.25, 0.85, 0.35]),
+    "each its own window": Case([0.9, 1.0], [(0.9, 1.25), (1.0, 2.25)], 1.0, [0.35, 1.25]),
+    "an event that does not hold it yet": Case([0.5, 0.9], [(0.5, 1.25), (0.9, 1.75)], 1.0, [0.75, 0.85]),
+    "a window that no event has shown": Case([0.5, 1.5], [(1.5, 2.25)], 1.0, [NEVER, 0.75]),
+    "no event has the end of its window": Case([0.5, 0.9], [(0.5, 1.25), (1.5, 2.25)], 1.0, [0.75, NEVER]),
+    "an event of an older window that is corrected": Case(
+        [0.5, 1.5], [(0.5, 1.25), (1.5, 2.25), (0.7, 2.5)], 1.0, [0.75, 0.75]
+    ),
+    "events in another order": Case([0.5, 1.5], [(1.5, 2.25), (0.5, 1.25)], 1.0, [0.75, 0.75]),
+    "a value that replaced it": Case([0.5, 0.9], [(0.9, 1.0), (5.0, 5.5)], 0.0, [0.5, 0.1]),
+    "a total": Case([0.5, 1.5, 9.0], [(0.5, 0.75), (1.5, 1.75)], 0.0, [0.25, 0.25, NEVER]),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_notification_is_shown_by_the_first_event_that_holds_it(case: Case) -> None:
+    sent = np.array([round((BEGIN + one) * 1e6) for one in case.sent], np.int64)
+    events = [HeardEvent("device", "attribute", BEGIN + time, BEGIN + received) for time, received in case.events]
+    assert shown_after(sent, events, case.window).tolist() == pytest.approx(case.expected, abs=1e-6)
+
+
+def test_an_event_at_the_very_time_of_a_notification_holds_it() -> None:
+    """Times of events are floating-point numbers, which Tango cuts to microseconds."""
+    sent = BEGIN * 1_000_000 + np.arange(1_000_000, step=997, dtype=np.int64)
+    for time in sent[::50].tolist():
+        for shown in (time, time - 1):
+            (delay,) = shown_after(np.array([time]), [HeardEvent("d", "a", shown / 1e6, BEGIN + 2.0)], 1.0)
+            assert delay == pytest.approx(BEGIN + 2.0 - time / 1e6)
+
+
+def subscribers(**changed) -> list[Subscribed]:
+    """Return a hundred subscribers; the last of them got one alert after 9 s, which was on the bus for 2 s."""
+    alerts = [(number, 101.0, 101.5) for number in range(EACH - 1)] + [(EACH, 107.0, 109.0)]
+    right = {"source": "lsst/detector-000", "alerts": alerts, "place": 10_000, "by_page": 3, "lost": []}
+    return [Subscribed(**right)] * (SUBSCRIBERS - 1) + [Subscribed(**{**right, **changed})]
+
+
+def test_the_last_subscriber_counts():
+    whole, until, behind, by_page = judge(subscribers(), first=100.0)
+    assert (whole.reached, whole.found) == (True, "100, 0 losses told")
+    assert (until.found, behind.found, by_page.found) == ("9.0 s", "2.0 s", "300")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"alerts": []}, {"alerts": [(1, 1.0, 1.0)] * EACH}, {"lost": ["4 to 500"]}],
+    ids=["nothing", "one alert again and again", "a loss"],
+)
+def test_a_subscriber_without_its_alerts_is_not_passed_over(changed):
+    assert judge(subscribers(**changed), first=100.0)[0].reached is False
+
+
+PAGE = """before
+<!-- bench sweep -->
+old
+<!-- /bench -->
+<!-- bench sweep.size -->
+old
+<!-- /bench -->
+<!-- bench sweep.codec -->
+kept
+<!-- /bench -->
+after
+"""
+
+
+def report(outcome: BenchOutcome) -> Report:
+    return Report(began=0.0, seconds=1.0, quick=True, finished=True, machine=machine(), outcomes=(outcome,))
+
+
+def outcome(**more: str) -> BenchOutcome:
+    return BenchOutcome(name="sweep", what="", verdicts=(), notes=("one row",), tables={"size": "| new |"}, **more)
+
+
+def test_blocks_get_what_was_measured_and_how() -> None:
+    measured = report(outcome())  # once: the load of the machine is in it
+    made = with_tables(PAGE, measured)
+    assert "<!-- bench sweep.size -->\n| new |\n<!-- /bench -->" in made
+    assert "<!-- bench sweep.codec -->\nkept\n<!-- /bench -->" in made
+    assert f"`bench --only sweep --quick`, commit `{machine().commit}`, one run, 1970-01-01" in made
+    assert "Failed: one row." in made
+    assert (made.startswith("before\n"), made.endswith("after\n"), made.count("old")) == (True, True, 0)
+    assert with_tables(made, measured) == made, "written again it is the same"
+
+
+def test_what_failed_changes_no_page() -> None:
+    failed = BenchOutcome(name="sweep", what="", verdicts=(), failure="no broker")
+    assert with_tables(PAGE, report(failed)) == PAGE
+
+
+def test_each_series_of_the_sweep_has_a_table() -> None:
+    assert {row.series for row in ROWS} == TABLES.keys()
+    made = tables([SweepResult(row=row, sent=2e5, taken=1e5, delays=(1.0, 2.0, 3.0)) for row in ROWS])
+    for series, table in made.items():
+        head, _, *lines = table.splitlines()
+        assert len(lines) == sum(row.series == series for row in ROWS)
+        assert {line.count(" | ") for line in lines} == {head.count(" | ")}
+
+
+def test_a_row_says_how_many_producers_ran() -> None:
+    """Paper 002 has 100 producers, which are more than run on one machine."""
+    many = [row for row in ROWS if row.paper_producers]
+    assert many
+    table = tables([SweepResult(row=row, sent=1.0, taken=1.0) for row in many])["002"]
+    assert all(f"| {row.producers} (paper: {row.paper_producers}) |" in table for row in many)
+    assert max(row.producers for row in ROWS) <= 20
+
+
+def test_a_row_that_failed_is_in_no_table() -> None:
+    assert tables([SweepResult(row=SweepRow(series="size"), failure="x")]) == {}
+
+
+@pytest.mark.parametrize(("number", "text"), [(1_360_000, "1,360,000"), (0.1344, "0.134"), (11.26, "11.3"), (0, "0")])
+def test_figures_have_three_digits(number: float, text: str) -> None:
+    assert figure(number) == text
