@@ -371,7 +371,7 @@ def _never(self: TransactionalProducer, *_: Any) -> bool:
 
 def _never_partly(self: TransactionalProducer, one: Any, left: Any) -> bool:
     """Take each transaction for whole."""
-    return _is_committed_elsewhere(self, one._replace(count=0), left)
+    return _is_committed_elsewhere(self, one._replace(size=0), left)
 
 
 def _newest_run(self: TransactionalProducer) -> WorkerPosition:

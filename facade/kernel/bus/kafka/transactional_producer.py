@@ -86,7 +86,7 @@ class _Open(NamedTuple):
 
     run: str
     number: int
-    count: int
+    size: int
     """Number of its records; 0: not known, as a release before this number wrote it."""
     said: str
     """Header of each of its records."""
@@ -273,7 +273,7 @@ class TransactionalProducer:
                 if mine and (here is None or not here.is_surely_open):
                     return any(_said(record) == one.said for record in read(whole=True))
                 there += mine
-        return there >= one.count
+        return there >= one.size
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
         """Commit or abort marks, and with them any open transaction on their partitions."""
