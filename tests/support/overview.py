@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 from facade.flows.commands.composition import CommandsHealth
 from facade.flows.commands.flow import Components
-from facade.flows.overview.views import Overview, Presence
+from facade.flows.overview.presence import Presence
+from facade.flows.overview.views import Overview
 from facade.flows.telemetry.composition import Telemetry, TelemetryHealth
 from facade.flows.telemetry.plan import plans
 from facade.kernel.bus.port import BusHealth

@@ -107,36 +107,10 @@ RECORD = {
             record(host="n7", body="boom"),
         ),
         (
-            json.dumps({"@timestamp": TIME, "message": "", "log": {"level": "err"}, "host": {"hostname": "n7"}})[:-1]
-            + ', "service": {"name": "flagger"}}',
-            record(host="n7"),
+            json.dumps({"@timestamp": TIME, "message": "", "level": "err", "host": {"hostname": "n7"}})[:-1]
+            + f', "program": "flagger", "rack": "r01", "eb_id": "{EB}", "severity": null}}',
+            record(host="n7", rack="r01", observation=EB),
         ),
-        # Filebeat, and a logger that writes whole names.
-        (
-            json.dumps(
-                {
-                    "@timestamp": TIME,
-                    "@metadata": {"beat": "filebeat", "type": "_doc", "version": "8.15.0"},
-                    "message": "boom",
-                    "log": {"level": "error", "offset": 17, "file": {"path": "/var/log/flagger.log"}},
-                    "host": {"name": "n7", "ip": ["10.0.0.7"], "os": {"type": "linux"}},
-                    "agent": {"type": "filebeat", "version": "8.15.0"},
-                    "ecs": {"version": "8.0.0"},
-                    "event": {"dataset": "sdp.log", "sequence": 3},
-                    "process": {"name": "flagger", "pid": 47},
-                    "labels": {"eb_id": EB, "deep": {}},
-                    "fields": {"rack": "r01"},
-                }
-            ),
-            record(host="n7", rack="r01", observation=EB, body="boom"),
-        ),
-        (
-            json.dumps({"@timestamp": TIME, "log.level": "ERROR", "message": "boom", "ecs.version": "1.2.0"})[:-1]
-            + ', "service.name": "flagger", "log.logger": "a.b", "host.name": "n7", "process.thread.name": "main"}',
-            record(host="n7", body="boom"),
-        ),
-        (json.dumps({"message": "m", "log": {"logger": "a.b"}, "labels": {"rack": 7}}), log(0, 0, "a.b", body="m")),
-        (json.dumps({"message": "m", "event": {"dataset": "nginx.access"}}), log(0, 0, "nginx.access", body="m")),
         (json.dumps({"message": "m", "severity": 3, "program": "flagger"}), log(0, 17, "flagger", body="m")),
         (json.dumps(otlp_logs(RECORD)), record(host="n7", observation=EB, body="boom")),
         (
@@ -350,45 +324,8 @@ def test_metrics_of_collectd_are_those_of_the_attributes(value, metric, instance
         assert found == MetricRecord(US, "n7", metric, instance, 41.5)
 
 
-def metricbeat(**system):
-    return {
-        "@timestamp": TIME,
-        "host": {"name": "n7"},
-        "agent": {"type": "metricbeat"},
-        "event": {"dataset": "system.any", "module": "system"},
-        "metricset": {"name": "any", "period": 10000},
-        "service": {"type": "system"},
-        "fields": {"rack": "r01"},
-        "system": system,
-    }
-
-
-@pytest.mark.parametrize(
-    ("system", "metric", "instance", "value"),
-    [
-        ({"memory": {"total": 17, "used": {"pct": 0.9}, "actual": {"used": {"pct": 0.5}}}}, "nodeMemoryUsed", "", 50),
-        ({"filesystem": {"mount_point": "/data", "used": {"pct": 0.25}}}, "nodeDiskUsed", "/data", 25),
-        ({"load": {"1": 3, "5": 2.5, "15": 2, "norm": {"1": 0.1}, "cores": 4}}, "nodeLoad", "", 3),
-        ({"cpu": {"total": {"pct": 0.5}}}, "", "", 0),
-        ({"load": 3}, "", "", 0),
-        ({}, "", "", 0),
-    ],
-)
-def test_metrics_of_metricbeat_are_those_of_the_attributes(system, metric, instance, value):
-    (found,) = metrics(json.dumps(metricbeat(**system)).encode())
-    assert found == MetricRecord(US, "n7", metric, instance, value, "r01" if metric else "")
-
-
-@pytest.mark.parametrize("wrong", ["high", True, 10**400])
-def test_a_metric_of_metricbeat_that_is_no_number_is_set_aside_alone(wrong):
-    event = metricbeat(load={"1": wrong}, memory={"actual": {"used": {"pct": 0.5}}})
-    rows = metrics(json.dumps(event).encode())
-    (bad,) = [row for row in rows if isinstance(row, BadRow)]
-    assert (bad.why.reason, bad.why.path) == ("metricbeat", "$.system.load.1")
-    assert bad.why.detail.startswith("expected a number, got ")
-    assert [*map(type, metrics(bad.value))] == [BadRow], "whoever sends it again has the value alone"
-    assert [row.metric for row in rows if isinstance(row, MetricRecord)] == ["nodeMemoryUsed"]
-    assert metrics(b'{"host": 1}').reason == "metricbeat"
+def test_an_event_of_metricbeat_is_refused_whole():
+    assert metrics(b'{"@timestamp": "2026-11-23T10:00:00Z", "system": {"load": {"1": 3}}}').reason == "format"
 
 
 def test_metrics_of_otlp_in_both_forms():

@@ -140,7 +140,7 @@ def test_a_bad_part_of_a_batch_is_set_aside_alone(bench):
     bench.send(json.dumps(lists), topic="metrics", key=b"-")
     bench.send(b"{}", topic="metrics")
     bench.work()
-    reasons = {"collectd": 1, "not-shown": 1, "no-host": 1, "metricbeat": 1}
+    reasons = {"collectd": 1, "not-shown": 1, "no-host": 1, "format": 1}
     assert bench.totals() == {"consumed": 5, "used": 1, "dead_lettered": 2, "suppressed": 2, **reasons}
     assert original(bench.broker.read("dead-letters")[0]).value == b'[{"values": "x"}]'
 

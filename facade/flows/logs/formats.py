@@ -1,27 +1,24 @@
 """The formats of logs and metrics of shippers, recognized by the first bytes of a record.
 
-Each format is one entry of a table: OTLP in JSON and in protobuf, events of Elastic's shippers, lines, and collectd. A
-decoder returns the records found, and a `BadRow` with the reason for each unusable part. The content of a record never
-raises here.
+Each format is one entry of a table: OTLP in JSON and in protobuf, events of Logstash, lines, and collectd. A decoder
+returns the records found, and a `BadRow` with the reason for each unusable part. The content of a record never raises
+here.
 
-The two forms of OTLP have the same fields. In JSON, null is the absence of a field, as everywhere in proto3. A field of
-the Elastic Common Schema is within objects (``{"log": {"level": ...}}``, Filebeat) or under its whole name
-(``{"log.level": ...}``, loggers of programs).
+The two forms of OTLP have the same fields. In JSON, null is the absence of a field, as everywhere in proto3.
 """
 
 import base64
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, reduce
+from functools import cache
 from itertools import islice
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from facade.flows.logs.lines import ska_line, syslog_message
-from facade.flows.logs.names import METRICBEAT, of_collectd, of_otlp
+from facade.flows.logs.names import of_collectd, of_otlp
 from facade.flows.logs.records import (
     OF_SYSLOG,
     BadRow,
@@ -38,7 +35,7 @@ from facade.flows.logs.records import (
     without_nulls,
 )
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import NEVER, Time
+from facade.kernel.clock import NEVER
 from facade.kernel.config import Settings
 from facade.kernel.icd.model import Icd
 from facade.kernel.numbers import LARGEST
@@ -328,132 +325,43 @@ def _point(name: str, point: Any, host: str, rack: str) -> MetricRecord:
     return metric_record(from_nano(point.time_unix_nano), host, shown, instance, value, factor, rack)
 
 
-_NONE: Mapping[str, Any] = {}
-
-
-class _Object(msgspec.Struct, gc=False):
-    """The known fields below `host`, `log`, `service`, `process` and `event`."""
+class _Host(msgspec.Struct, gc=False):
+    """The host of an event, as Logstash writes it in its newer form."""
 
     name: str = ""
     hostname: str = ""
-    level: str = ""
-    logger: str = ""
-    dataset: str = ""
 
 
 class _Event(msgspec.Struct, gc=False):
-    """Common fields of events of logs and of metrics."""
-
-    timestamp: str = msgspec.field(default="", name="@timestamp")
-    host: str | _Object = ""
-    host_name: str = msgspec.field(default="", name="host.name")
-    rack: str = ""
-    eb_id: str = ""
-    labels: Mapping[str, Any] = _NONE
-    fields: Mapping[str, Any] = _NONE
-    """Fields that a site adds to each event, in Filebeat and Metricbeat."""
-
-    def where(self) -> tuple[str, str, str]:
-        """Return host, rack and execution block; empty texts: missing."""
-        host = self.host if isinstance(self.host, str) else self.host.name or self.host.hostname
-        return self.host_name or host, self._added("rack", self.rack), self._added("eb_id", self.eb_id)
-
-    def _added(self, name: str, own: str) -> str:
-        text = own or self.labels.get(name) or self.fields.get(name)
-        return text if isinstance(text, str) else ""
-
-    def time(self) -> Time:
-        """Return the time of the event; 0: missing."""
-        return time_of(self.timestamp) if self.timestamp else NEVER
-
-
-class _LogEvent(_Event, kw_only=True, gc=False):
-    """An event of a log: fields of Logstash, and of the Elastic Common Schema."""
+    """An event of Logstash."""
 
     message: str
+    timestamp: str = msgspec.field(default="", name="@timestamp")
     level: str = ""
     severity: str | int = ""
-    log: _Object = msgspec.field(default_factory=_Object)
-    log_level: str = msgspec.field(default="", name="log.level")
-    log_logger: str = msgspec.field(default="", name="log.logger")
-    logger_name: str = ""
+    host: str | _Host = ""
+    rack: str = ""
+    eb_id: str = ""
     program: str = ""
-    service: str | _Object = ""
-    service_name: str = msgspec.field(default="", name="service.name")
-    process: str | _Object = ""
-    process_name: str = msgspec.field(default="", name="process.name")
-    event: str | _Object = ""
-    event_dataset: str = msgspec.field(default="", name="event.dataset")
-
-    def component(self) -> str:
-        """Return the component: the service, else the program, else the logger, else the kind of the log."""
-        service = self.service_name or _name(self.service)
-        program = self.program or self.process_name or _name(self.process)
-        logger = self.logger_name or self.log_logger or self.log.logger
-        kind = self.event.dataset if isinstance(self.event, _Object) else self.event
-        return service or program or logger or self.event_dataset or kind
+    logger_name: str = ""
 
 
-class _MetricsEvent(_Event, gc=False):
-    """An event of Metricbeat."""
-
-    system: Mapping[str, Any] = _NONE
-
-
-_Kind = TypeVar("_Kind", _LogEvent, _MetricsEvent)
-_log_event_decoder = msgspec.json.Decoder(_LogEvent)
-_metrics_event_decoder = msgspec.json.Decoder(_MetricsEvent)
-
-
-def _decoded(decoder: "msgspec.json.Decoder[_Kind]", value: bytes) -> _Kind:
-    try:
-        return decoder.decode(value)
-    except msgspec.ValidationError:  # possibly caused by a null
-        return decoder.decode(msgspec.json.encode(without_nulls(msgspec.json.decode(value))))
-
-
-def _name(one: str | _Object) -> str:
-    return one if isinstance(one, str) else one.name
+_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 def log_event(value: bytes) -> LogRecord:
-    """Decode an event of Logstash, of Filebeat, or of a logger that writes the Elastic Common Schema."""
-    one = _decoded(_log_event_decoder, value)
+    """Decode an event of Logstash."""
+    try:
+        one = _decode_event(value)
+    except msgspec.ValidationError:  # possibly caused by a null
+        one = _decode_event(msgspec.json.encode(without_nulls(msgspec.json.decode(value))))
     if isinstance(one.severity, int):  # the form of Logstash's syslog input
         severity = OF_SYSLOG[one.severity] if 0 <= one.severity < len(OF_SYSLOG) else 0
     else:
-        severity = severity_of(one.level or one.log_level or one.log.level or one.severity)
-    return LogRecord(source_of(one.component(), severity, *one.where()), one.time(), one.message)
-
-
-def metrics_event(value: bytes) -> Iterator[MetricRecord | BadRow]:
-    """Return the values of an event of Metricbeat that attributes show; if there are none, one without an attribute."""
-    one = _decoded(_metrics_event_decoder, value)
-    if not one.timestamp:
-        raise ValueError("expected an export request of OTLP, or an event of Metricbeat with @timestamp")
-    host, rack, _ = one.where()
-    time, is_shown = one.time(), False
-    for path, (shown, factor, of) in METRICBEAT.items():
-        number = _at(one.system, path)
-        if number is None:
-            continue
-        is_shown = True
-        if isinstance(number, bool) or not isinstance(number, int | float) or abs(number) > sys.float_info.max:
-            where, alone = f"$.system.{'.'.join(path)}", {"@timestamp": one.timestamp, "host": {"name": host}}
-            alone["system"] = reduce(lambda part, name: {name: part}, reversed(path), number)
-            why = rejected("metricbeat", where, f"expected a number, got {number!r:.40}")
-            yield BadRow(why, msgspec.json.encode(alone))
-            continue
-        instance = _at(one.system, of)
-        yield metric_record(time, cleaned(host), shown, str(instance or ""), number, factor, cleaned(rack))
-    if not is_shown:
-        yield metric_record(time, cleaned(host), "", "", None)
-
-
-def _at(found: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else None
-    return found if path else None
+        severity = severity_of(one.level or one.severity)
+    host = one.host if isinstance(one.host, str) else one.host.name or one.host.hostname
+    source = source_of(one.program or one.logger_name, severity, host, one.rack, one.eb_id)
+    return LogRecord(source, time_of(one.timestamp) if one.timestamp else NEVER, one.message)
 
 
 LogRow = LogRecord | MetricRecord | BadRow
@@ -514,7 +422,6 @@ LOGS: Final = (
 METRICS: Final = (
     Format("collectd", _begins(rb"\s*\["), _collectd, is_batch=True),
     Format("otlp-json", _begins(rb'\s*\{\s*"resourceMetrics"'), json_metrics, is_batch=True),
-    Format("metricbeat", _begins(rb"\s*\{"), metrics_event, is_batch=True),
     Format("otlp-protobuf", _begins(rb"\n"), protobuf_metrics, is_batch=True),
 )
 FORMATS: Final = {"logs": LOGS, "metrics": METRICS}

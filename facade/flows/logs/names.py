@@ -12,8 +12,6 @@ class _Shown(NamedTuple):
     """Plugin, type and type instance; an empty instance: any, and it identifies a sensor."""
     otlp: tuple[tuple[str, str, float], ...]
     """Name, ``state`` (empty: any), and the factor to the attribute's unit."""
-    metricbeat: tuple[tuple[str, float, str], ...] = ()
-    """Field below ``system``, the factor, and the field that identifies a disk."""
 
 
 SHOWN: Final = (
@@ -26,30 +24,21 @@ SHOWN: Final = (
         "nodeDiskUsed",
         (("df", "percent_bytes", "used"),),
         (("system.filesystem.utilization", "used", 100.0),),
-        (("filesystem.used.pct", 100.0, "filesystem.mount_point"),),
     ),
     _Shown(
         "nodeMemoryUsed",
         (("memory", "percent", "used"),),
         (("system.memory.utilization", "used", 100.0),),
-        (("memory.actual.used.pct", 100.0, ""),),
     ),
     _Shown(
         "nodeLoad",
         (("load", "load", ""),),
         (("system.cpu.load_average.1m", "", 1.0),),
-        (("load.1", 1.0, ""),),
     ),
 )
 ATTRIBUTES: Final = tuple(one.attribute for one in SHOWN)
 _COLLECTD: Final = {name: one.attribute for one in SHOWN for name in one.collectd}
 _OTLP: Final = {(name, state): (one.attribute, factor) for one in SHOWN for name, state, factor in one.otlp}
-METRICBEAT: Final = {
-    tuple(path.split(".")): (one.attribute, factor, tuple(filter(None, of.split("."))))
-    for one in SHOWN
-    for path, factor, of in one.metricbeat
-}
-"""By path below ``system``: the attribute, the factor to its unit, and the path of the name of the disk."""
 _INSTANCES: Final = ("mountpoint", "device", "hw.id", "id", "name")
 """Attributes of OTLP's points that identify a disk or sensor."""
 

@@ -1,7 +1,7 @@
 """Issues of health: flows report them, the overview shows them and raises alerts for them.
 
 The texts are in the `HealthSource` of each flow; for a missing process see `Presence` in
-`facade/flows/overview/views.py`.
+`facade/flows/overview/presence.py`.
 """
 
 from abc import ABC, abstractmethod

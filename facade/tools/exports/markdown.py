@@ -72,10 +72,6 @@ def _plain(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _cell(text: str) -> str:
-    return re.sub(r"(?<!\\)\|", r"\\|", text)
-
-
 def _wrapped(text: str, first: str, rest: str) -> str:
     lines = textwrap.wrap(
         text,

@@ -14,7 +14,6 @@ import numpy as np
 
 from facade.archive.files import HOUR_US, ArchiveEntry, encode, event_times, to_batch, verify
 from facade.archive.history import HistoryArchive
-from facade.archive.moment import MomentArchive
 from facade.archive.nexus import export
 from facade.archive.night.page import render
 from facade.archive.night.report import read_night
@@ -24,8 +23,6 @@ from facade.archive.replay import PATIENCE, plan_replay, play
 from facade.archive.stores import FolderStore
 from facade.archive.thinned import history
 from facade.archive.worker import ArchiveWorker
-from facade.flows.alerts.messages import Alarm
-from facade.flows.commands.messages import AckMessage, CommandMessage, command_id
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter
@@ -136,7 +133,6 @@ def archive(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         *_columnar(testbed, folder, pairs, 2_000 if quick else 4_000),
         *_report(testbed, folder / "night", _NIGHT // 4 if quick else _NIGHT),
         *_history(folder / "history", testbed.progress.clock, _DAY // 8 if quick else _DAY),
-        *_moments(folder / "history", testbed.progress.clock, _DAY // 8 if quick else _NIGHT),
         _frame(folder / "week", testbed.progress.clock, _DAY if quick else 7 * _DAY),
     ]
     load_1, *_ = os.getloadavg()
@@ -327,47 +323,6 @@ def _history(folder: Path, clock: Clock, seconds: int) -> Iterable[BarVerdict]:
     firsts = f"{minutely:.0f} ms with a value a minute, {each:.0f} ms with a value a second"
     yield BarVerdict(what=f"{hours}, the first look", bar="", found=firsts)
     yield at_most(f"all {_DEVICES * _ATTRIBUTES + 1:,} attributes at a time", whole / 1e3, 2, "s")
-
-
-def _events(seconds: int) -> Iterable[tuple[str, tuple[int, bytes, bytes]]]:
-    """Return states of 50 alarms, one each 7 s, and commands with their acknowledgements, one each 31 s, by topic."""
-    for second in range(seconds):
-        at, number = _BEGIN + second * SECOND, second % 50
-        if second % 7 == 0:
-            source = f"receive/{number:04d}"
-            state: Any = "UNACK" if second % 2 else "ACKED"
-            alarm = Alarm(
-                condition="receiveOverrun", source=source, state=state, through=second + 1, severity="ALARM",
-                raised_at=at,
-            )  # fmt: skip
-            yield "alert-state", (to_ms(at), f"receiveOverrun@{source}".encode(), msgspec.json.encode(alarm))
-        if second % 31 == 0:
-            device, id = f"mid-sdp/subarray/{number % 4 + 1:02d}", command_id(at, second, "Scan")
-            command = CommandMessage(
-                id=id, device=device, command="Scan", argument={"scan": ["x" * 100] * 40}, transaction_id=str(second),
-                issued=at, not_after=at, deadline=at, ceiling=at, repeatable=False, origin="bench",
-            )  # fmt: skip
-            yield "commands", (to_ms(at), device.encode(), msgspec.json.encode(command))
-            for status in ("ACCEPTED", "IN_PROGRESS", "COMPLETED"):
-                ack = AckMessage(id=id, device=device, command="Scan", status=status, time=at, origin="bench")
-                yield "command-acks", (to_ms(at), device.encode(), msgspec.json.encode(ack))
-
-
-def _moments(folder: Path, clock: Clock, seconds: int) -> Iterable[BarVerdict]:
-    """Time the operator's page at single seconds of a night, beside the history that is in the folder."""
-    icd, store = load(), FolderStore(folder)
-    for topic in ("alert-state", "commands", "command-acks"):
-        _put(folder, icd, topic, (record for name, record in _events(seconds) if name == topic))
-    firsts, steps = list[float](), list[float]()
-    for second in (seconds // 2, seconds - 700):
-        found = MomentArchive(store, HistoryArchive(store), icd, _RACK, clock)
-        for times, step in ((firsts, 0), (steps, 1), (steps, -1), (steps, 60), (steps, 600), (steps, -600)):
-            began = clock.monotonic()
-            found.at(_BEGIN + (second + step) * SECOND)
-            times.append(clock.monotonic() - began)
-    what = f"what all devices showed at a second of {seconds / 3600:g} h"
-    yield at_most(f"{what}: first look", max(firsts), 1, "s")
-    yield at_most(f"{what}: a step", max(steps), 0.3, "s")
 
 
 def _frame(folder: Path, clock: Clock, seconds: int) -> BarVerdict:
