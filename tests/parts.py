@@ -84,7 +84,10 @@ ELSEWHERE = {
             "test_admin_client",
             "test_client_settings",
             "test_clock",
+            "test_docker_compose",
+            "test_docker_helm",
             "test_docker_image",
+            "test_docker_kubernetes",
             "test_grafana",
             "test_other_languages",
             "test_packaging",
@@ -93,8 +96,12 @@ ELSEWHERE = {
             "test_release",
             "test_table_settings",
         ),
-        "reads the sources of all parts",
+        "reads files outside the part",
     ),
+    "archive": {
+        "test_archive_nexus": "has its files judged by chexus",
+        "test_icd_roles": "takes the extra tools",
+    },
     "kernel": {
         "test_logs": "takes a device class of a flow",
         "test_trace_context": "takes the extra telemetry",
@@ -198,7 +205,9 @@ def fill(tree: Path, part: Part, tests: list[Path]) -> None:
                 shutil.copy(ROOT / parent / "__init__.py", tree / parent)
     for folder in ("docs/how-to", "schemas", "tests/simulation", "tests/support"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (*tests, ROOT / "pyproject.toml"):
+    beside = {ROOT / f"{name.replace('.', '/')}.py" for test in tests for name in imported(test)}
+    beside = {file for file in beside if file.is_relative_to(ROOT / "tests") and file.exists()}
+    for file in (*tests, *beside, ROOT / "pyproject.toml"):
         (tree / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, tree / file.relative_to(ROOT))
     (tree / "tests" / "conftest.py").write_text(CONFTEST)

@@ -143,7 +143,7 @@ def page(claims: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
         "",
         "<!-- Derived from tests/quality.toml by `python -m tests.quality`: change that file, not this page. -->",
         "",
-        "The tables say which claims hold for each flow and each part, and the lists below them name the evidence. A test"
+        "The tables say which claims hold for each flow and part, and the lists below them name the evidence. A test"
         " checks that it exists and is about the flow or part.",
         "",
     ]
