@@ -51,8 +51,7 @@ class Part(NamedTuple):
         return tuple(map(dotted, self.packages))
 
 
-_KERNEL = ("facade/kernel",)
-_SITE = (*_KERNEL, "facade/admin", "facade/sdp", "facade/infra", "facade/simulate", "facade/flows")
+_SITE = ("facade/kernel", "facade/admin", "facade/sdp", "facade/infra", "facade/simulate", "facade/flows")
 _FORMATS = ("alerts", "batches", "logs", "objects", "server", "streaming", "tables")
 
 PARTS = {
@@ -95,6 +94,7 @@ ELSEWHERE = {
             "test_position_places",
             "test_release",
             "test_table_settings",
+            "test_taranta",
         ),
         "reads files outside the part",
     ),
