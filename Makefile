@@ -17,7 +17,7 @@ PROCESSES ?= $(shell n=$$(nproc); echo $$((n > 3 ? 4 : 3)))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test clients conformance bench prove simulate mutation parts walk containers chart lint \
+.PHONY: help demo test clients conformance bench prove simulate mutation parts ways walk containers chart lint \
 	check-types check-style check-interface check-prose freeze pictures screenshots docs site clean
 
 help: ## List the targets
@@ -57,8 +57,11 @@ containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, obse
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'
 	$(BIN)/python -m sdp_facade_lab.containers $(ARGS)
 
-parts: $(STAMP) ## Run the tests of the kernel and of the SDK where nothing else is installed (ARGS=sdk: of one part)
+parts: $(STAMP) ## Run the tests of the kernel and of the SDK where nothing else is installed (ARGS=tools: of that part)
 	$(BIN)/python -m tests.parts $(ARGS)
+
+ways: $(STAMP) ## Count the files that a heap, a command, an alert, a table and a mirrored value go through
+	$(BIN)/python -m tests.ways
 
 chart: $(STAMP) ## Check docker/helm by Helm, and compare it with what Kustomize renders (needs Go, which gets both)
 	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.16.4

@@ -13,7 +13,8 @@ from facade.kernel.cli.tango_host import TangoHost, require_tango_host
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
-from facade.tools.exports.tango_db import SERVER, instances, registration
+from facade.kernel.instances import instances, registration
+from facade.kernel.names import SERVER
 
 
 def register_devices(

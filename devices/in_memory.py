@@ -24,9 +24,10 @@ from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
+from facade.kernel.instances import registration
+from facade.kernel.names import SERVER
 from facade.kernel.reading import Reading
 from facade.kernel.runtime.composition import Server
-from facade.tools.exports.tango_db import SERVER, registration
 
 __all__ = ["MemoryContext", "MemoryLog"]
 

@@ -8,8 +8,8 @@ import tango
 from facade.kernel.config import Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.model import Icd
-from facade.kernel.instances import number_of
-from facade.tools.exports.tango_db import SERVER, registration
+from facade.kernel.instances import number_of, registration
+from facade.kernel.names import SERVER
 
 
 def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, list[str]]:

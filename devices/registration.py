@@ -11,7 +11,8 @@ from pathlib import Path
 from facade.kernel.config import Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.model import Icd
-from facade.tools.exports.tango_db import SERVER, registration
+from facade.kernel.instances import registration
+from facade.kernel.names import SERVER
 
 _DONE = (0, 2)
 """Exit codes of json2tango: nothing had to change; the changes were written."""

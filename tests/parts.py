@@ -1,18 +1,22 @@
 """The borders of the parts, proven: ``make parts``.
 
-Each part gets a fresh virtual environment with the packages of its extra only, and a tree with its own packages and
+Each part gets a fresh virtual environment with the packages of its extras only, and a tree with its own packages and
 those that it may import. There the tests pass that import nothing else. They are found by what they import, also
 through other modules of the tests.
+
+Without names, the kernel and the SDK are tried, and each other part of which a file has changed since the branch left
+``main``; on ``main`` itself, since the commit before. Where git cannot tell, all are. `BY_NAME_ONLY` has exceptions.
 """
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -36,30 +40,56 @@ class Part(NamedTuple):
     """A part, and what its tests have."""
 
     packages: tuple[str, ...]
-    """Its own, and those that it may import."""
-    extra: str
-    """Empty: the distribution without extras."""
-    own: tuple[str, ...]
-    """Packages of which a test imports one, to count as the part's."""
+    """Folders of its own packages."""
+    below: tuple[str, ...] = ()
+    """Folders of packages that it may import."""
+    extras: tuple[str, ...] = ()
+    """None: the distribution without extras."""
 
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Return its packages, of which a test imports one, to count as the part's."""
+        return tuple(map(dotted, self.packages))
+
+
+_SITE = ("facade/kernel", "facade/admin", "facade/sdp", "facade/infra", "facade/simulate", "facade/flows")
+_FORMATS = ("alerts", "batches", "logs", "objects", "server", "streaming", "tables")
 
 PARTS = {
-    "kernel": Part(("facade/kernel", "devices/kernel"), "server", ("facade.kernel", "devices.kernel")),
+    "kernel": Part(("facade/kernel", "devices/kernel"), extras=("server",)),
     "sdk": Part(
-        ("facade/kernel", "facade/admin", "facade/sdp", "facade/flows", "facade/sdk", "sdp_facade_sdk"),
-        "",
-        ("facade.sdk", "sdp_facade_sdk"),
+        ("facade/sdk", "sdp_facade_sdk"),
+        ("facade/kernel", "facade/admin", "facade/sdp", "facade/flows"),
+    ),
+    "flows": Part(("facade/flows", "facade/sdp", "facade/simulate", "devices"), _SITE, (*_FORMATS, "telemetry")),
+    "archive": Part(("facade/archive",), (*_SITE, "devices"), (*_FORMATS, "nexus")),
+    "tools": Part(
+        ("facade/tools", "facade/admin", "facade/infra"),
+        (*_SITE, "facade/archive", "facade/sdk", "devices"),
+        (*_FORMATS, "tools"),
+    ),
+    "clients": Part(
+        ("clients/sdp_facade_clients",),
+        (*_SITE, "facade/archive", "facade/sdk", "facade/tools", "devices"),
+        (*_FORMATS, "archive", "conformance", "web"),
     ),
 }
+ALWAYS = ("kernel", "sdk")
+"""Parts that are tried each time."""
+BY_NAME_ONLY = ("flows", "archive", "tools", "clients")
+"""Parts that are tried only when they are named: some of their tests still need more than the part has."""
 
 
 ELSEWHERE = {
-    **dict.fromkeys(
+    "": dict.fromkeys(
         (
             "test_admin_client",
             "test_client_settings",
             "test_clock",
+            "test_docker_compose",
+            "test_docker_helm",
             "test_docker_image",
+            "test_docker_kubernetes",
             "test_grafana",
             "test_other_languages",
             "test_packaging",
@@ -67,38 +97,81 @@ ELSEWHERE = {
             "test_position_places",
             "test_release",
             "test_table_settings",
+            "test_taranta",
         ),
-        "reads the sources of all parts",
+        "reads files outside the part",
     ),
-    "test_heap_producer": "takes the extra batches",
-    "test_logs": "takes a device class of a flow",
-    "test_sdk": "has an example of each name, for all extras",
-    "test_trace_context": "takes the extra telemetry",
+    "archive": {
+        "test_archive_nexus": "has its files judged by chexus",
+        "test_icd_roles": "takes the extra tools",
+    },
+    "kernel": {
+        "test_logs": "takes a device class of a flow",
+        "test_trace_context": "takes the extra telemetry",
+    },
+    "sdk": {
+        "test_heap_producer": "takes the extra batches",
+        "test_sdk": "has an example of each name, for all extras",
+    },
 }
-"""Tests of a part that need more than it has."""
+"""Tests that need more than a part has, by part; of all parts without a name."""
 
 
 def main() -> int:
-    """Run the tests of the named parts, or of all, side by side; return how many parts failed."""
+    """Run the tests of the named parts, or of those that changed, side by side; return how many parts failed."""
     with ThreadPoolExecutor() as pool:
-        return sum(not passed for passed in pool.map(passes, sys.argv[1:] or PARTS))
+        return sum(not passed for passed in pool.map(passes, sys.argv[1:] or wanted()))
+
+
+def wanted() -> list[str]:
+    """Return the parts to try."""
+    files = changed()
+    about_all = files is None or bool({"pyproject.toml", "tests/parts.py"} & {*files})
+    return [
+        name
+        for name, part in PARTS.items()
+        if name in ALWAYS or (name not in BY_NAME_ONLY and (about_all or any(map(is_of(part), files or ()))))
+    ]
+
+
+def is_of(part: Part) -> Callable[[str], bool]:
+    """Return whether a file is one of a part."""
+    return lambda file: file.startswith(tuple(f"{package}/" for package in part.packages))
+
+
+def changed() -> list[str] | None:
+    """Return the files that changed since the branch left ``main``, committed or not; None: unknown."""
+    for main_branch in ("origin/main", "main"):
+        base, head = git("merge-base", main_branch, "HEAD"), git("rev-parse", "HEAD")
+        if base is not None:
+            found = git("diff", "--name-only", base if base != head else "HEAD^")
+            return None if found is None else found.splitlines()
+    return None
+
+
+def git(*argv: str) -> str | None:
+    """Return what git says, or None if it fails or is not there."""
+    try:
+        done = subprocess.run(["git", *argv], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def passes(name: str) -> bool:
     """Make the environment and the tree of a part, and run its tests."""
     part, began = PARTS[name], time.monotonic()
     tests = [path for path in sorted(ROOT.glob("tests/unit/test_*.py")) if belongs(path, part)]
-    tests = [path for path in tests if path.stem not in ELSEWHERE]
-    print(f"{name}: {len(tests)} files of tests, extra {part.extra or 'none'}", flush=True)
+    tests = [path for path in tests if path.stem not in {**ELSEWHERE[""], **ELSEWHERE.get(name, {})}]
+    print(f"{name}: {len(tests)} files of tests, extras {', '.join(part.extras) or 'none'}", flush=True)
     with TemporaryDirectory(prefix=f"parts-{name}-") as folder:
         tree, environment = Path(folder, "tree"), Path(folder, "environment")
         fill(tree, part, tests)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
         python = environment / "bin" / "python"
-        wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"].get(part.extra, ()), *TOOLS]
-        subprocess.run(install(python, wanted), check=True)
+        subprocess.run(install(python, [*PROJECT["dependencies"], *packages_of(part.extras), *TOOLS]), check=True)
         argv = [python, "-m", "pytest", "-q", "--numprocesses=0", "--durations=0", "--durations-min=5", "tests/unit"]
-        clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+        clean = os.environ | {"PYTHONPATH": str(tree / "clients")}
         # The parts write at the same time: each says at its end what its tests have said.
         pipe, both = subprocess.PIPE, subprocess.STDOUT
         done = subprocess.run(argv, cwd=tree, env=clean, check=False, stdout=pipe, stderr=both, text=True)
@@ -107,11 +180,19 @@ def passes(name: str) -> bool:
     return done.returncode == 0
 
 
-def install(python: Path, wanted: list[str]) -> list[str | Path]:
+def packages_of(extras: Iterable[str]) -> Iterator[str]:
+    """Yield what extras install, also those that one names: this distribution itself is not installed."""
+    for extra in extras:
+        for one in PROJECT["optional-dependencies"][extra]:
+            named = re.fullmatch(rf"{PROJECT['name']}\[(.+)\]", one)
+            yield from packages_of(named[1].split(",")) if named else [one]
+
+
+def install(python: Path, packages: list[str]) -> list[str | Path]:
     """Return the command that installs packages."""
     if uv := shutil.which("uv", path=str(Path(sys.executable).parent)):
-        return [uv, "pip", "install", "--quiet", "--python", python, *index(), *wanted]
-    return [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", *wanted]
+        return [uv, "pip", "install", "--quiet", "--python", python, *index(), *packages]
+    return [sys.executable, "-m", "pip", "--quiet", "--python", python, "install", *packages]
 
 
 def index() -> list[str]:
@@ -124,13 +205,18 @@ def index() -> list[str]:
 
 def fill(tree: Path, part: Part, tests: list[Path]) -> None:
     """Copy the packages and the tests of a part, and what describes their distribution."""
-    for package in part.packages:
-        shutil.copytree(ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for package in {*part.packages, *part.below}:
+        shutil.copytree(
+            ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
+        )
         for parent in Path(package).parents[:-1]:
-            shutil.copy(ROOT / parent / "__init__.py", tree / parent)
+            if (ROOT / parent / "__init__.py").exists():
+                shutil.copy(ROOT / parent / "__init__.py", tree / parent)
     for folder in ("docs/how-to", "schemas", "tests/simulation", "tests/support"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for file in (*tests, ROOT / "pyproject.toml"):
+    beside = {ROOT / f"{name.replace('.', '/')}.py" for test in tests for name in imported(test)}
+    beside = {file for file in beside if file.is_relative_to(ROOT / "tests") and file.exists()}
+    for file in (*tests, *beside, ROOT / "pyproject.toml"):
         (tree / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, tree / file.relative_to(ROOT))
     (tree / "tests" / "conftest.py").write_text(CONFTEST)
@@ -139,19 +225,25 @@ def fill(tree: Path, part: Part, tests: list[Path]) -> None:
     (about / "METADATA").write_text(f"Metadata-Version: 2.3\nName: {PROJECT['name']}\nVersion: {PROJECT['version']}\n")
     lines = []
     for group, entries in PROJECT["entry-points"].items():
-        there = [f"{key} = {value}" for key, value in entries.items() if (tree / path_of(value)).exists()]
+        there = [f"{key} = {value}" for key, value in entries.items() if path_of(tree, value).exists()]
         lines += [f"[{group}]", *there]
     (about / "entry_points.txt").write_text("\n".join([*lines, ""]))
 
 
-def path_of(reference: str) -> str:
+def path_of(tree: Path, reference: str) -> Path:
     """Return the file of an entry point."""
-    return reference.partition(":")[0].replace(".", "/") + ".py"
+    module = reference.partition(":")[0]
+    return tree / ("clients" if module.startswith("sdp_facade_clients") else "") / f"{module.replace('.', '/')}.py"
+
+
+def dotted(folder: str) -> str:
+    """Return the name of a package, by its folder."""
+    return folder.removeprefix("clients/").replace("/", ".")
 
 
 def belongs(test: Path, part: Part) -> bool:
     """Return whether a test is of a part: it imports the part, and nothing that the tree lacks."""
-    allowed = tuple(package.replace("/", ".") for package in part.packages)
+    allowed = tuple(map(dotted, (*part.packages, *part.below)))
     modules = {one for one in imported(test) if not one.startswith("tests")}
     is_own = any(is_in(one, part.own) for one in modules)
     return is_own and all(is_in(one, (*allowed, "facade.__version__")) for one in modules)

@@ -14,7 +14,7 @@ import tango
 
 from facade.kernel.clock import Clock
 from facade.kernel.errors import CommandRefused, FacadeError, InfraError
-from facade.tools.exports.tango_db import SERVER
+from facade.kernel.names import SERVER
 from sdp_facade_clients.events import DeviceEvent, as_event, open_database
 from sdp_facade_clients.status import ALERTS, QUESTIONS, SERVERS, Seen, see
 

@@ -14,8 +14,8 @@ from facade.kernel.console import AsJson, Console, say
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
 from facade.kernel.icd.load import load
+from facade.kernel.names import SERVER
 from facade.kernel.runtime.stopping import stopping
-from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.status import counts, judge
 
 

@@ -2,19 +2,19 @@
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Producer
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from facade.kernel.bus.kafka import timeouts
-from facade.kernel.bus.kafka.admin import ask_coordinator, asking, committed_offsets, describe, offsets_at
+from facade.kernel.bus.kafka.admin import ask_coordinator, asking, describe, offsets_at
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.refusals import explain_silence, failing
+from facade.kernel.bus.kafka.refusals import NO_BROKER, failing
 from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import NEVER, Time
 from facade.kernel.errors import BusError
@@ -26,6 +26,14 @@ _CONNECTED = "Updated enabled protocol features +"
 """In lines of the client's log."""
 _API = re.compile(r"ApiKey (\w+) \(\d+\) Versions \d+\.\.(\d+)")
 _Partition = tuple[str, int]
+_REASONS: Final = {
+    "SASL authentication error": "the broker refuses this login; correct sasl.username and sasl.password",
+    "SASL mechanism": "the broker does not know this login's mechanism; correct sasl.mechanism",
+    "certificate": "the broker's certificate is not trusted; correct ssl.ca.location, or the host in KAFKA_BOOTSTRAP",
+    "SSL": "the broker has another protocol; correct security.protocol",
+    "": NO_BROKER,
+}
+"""What a line of the client's log about a broker means, by a part of the line: the first one counts."""
 
 
 class Cluster(NamedTuple):
@@ -128,7 +136,7 @@ def describe_group(connection: Connection, group: str) -> GroupState:
     name, admin = connection.prefix + group, connection.admin()
     with failing(f"group {name}"):
         described = ask_coordinator(admin.describe_consumer_groups, name, include_authorized_operations=True)
-        own = committed_offsets(connection, group)
+        own = _committed(connection, group)
         with asking(connection) as consumer:
             ask = partial(offsets_at, connection, consumer, own, within=timeouts.COMMAND, leave_out=True)
             first, end = ask(OFFSET_BEGINNING, OFFSET_END)
@@ -138,6 +146,16 @@ def describe_group(connection: Connection, group: str) -> GroupState:
                 since = _time_at(connection, place, max(at, first[place]), end[place])
                 positions.append(GroupPosition(*place, at, first[place], end[place], since))
     return GroupState(len(described.members), tuple(positions), _rights(described.authorized_operations))
+
+
+def _committed(connection: Connection, group: str) -> dict[_Partition, int]:
+    """Return the offsets that a group has committed, by topic and partition of the deployment."""
+    with asking(connection, group) as consumer:
+        there = consumer.list_topics(timeout=timeouts.COMMAND).topics
+        wanted = [name for name in there if name.startswith(connection.prefix)]
+        places = [TopicPartition(name, one) for name in wanted for one in there[name].partitions]
+        answers = consumer.committed(places, timeout=timeouts.COMMAND) if places else []
+    return {(connection.name(one.topic), one.partition): one.offset for one in answers if one.offset >= 0}
 
 
 def _time_at(connection: Connection, place: _Partition, offset: int, end: int) -> Time:
@@ -170,11 +188,28 @@ def describe_cluster(connection: Connection) -> Cluster:
         client.list_topics(timeout=timeouts.COMMAND)
     except KafkaException as error:
         client.poll(0.0)  # delivers the lines of its log
-        raise BusError(f"{connection.bootstrap}: {explain_silence(log.faults, connected=log.connected)}") from error
+        raise BusError(f"{connection.bootstrap}: {_why_silent(log.faults, connected=log.connected)}") from error
     client.poll(0.0)
     with failing(f"no answer at {connection.bootstrap}"):
         found = connection.admin().describe_cluster(request_timeout=timeouts.COMMAND).result()
     return Cluster(found.cluster_id or "", frozenset(f"{node.host}:{node.port}" for node in found.nodes), log.apis)
+
+
+def _why_silent(faults: Collection[str], *, connected: bool) -> str:
+    """Return why no broker serves a client, and the remedy.
+
+    Parameters
+    ----------
+    faults
+        Lines of the client's log about brokers.
+    connected
+        Whether a connection was made. A broker with TLS breaks off without a line if the client has none.
+    """
+    if connected and not faults:
+        return "a connection is made, but no broker answers it; correct security.protocol, or see if the broker hangs"
+    known = ((text, fault) for part, text in _REASONS.items() for fault in faults if part in fault)
+    text, fault = next(known, (NO_BROKER, "it cannot be reached"))
+    return f"{text} ({fault})"
 
 
 def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None = None) -> Cluster | None:

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from facade.kernel import names
 from facade.kernel.config import VARIABLE_OF, Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import DeviceClass, Executor, Icd
-from facade.kernel.names import PROGRAM
+from facade.kernel.names import DISTRIBUTION, PROGRAM, SERVER
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
 
@@ -92,3 +92,21 @@ def pattern_of(template: str) -> str:
         text += re.escape(template[at : field.start()]) + rf"(\d{{{field[2] or 1},}})"
         at = field.end()
     return text + re.escape(template[at:])
+
+
+def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
+    """Return all servers, classes and devices in dsconfig's form, with the texts that Jive shows of a class."""
+    server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for name, device_class in icd.classes.items():
+        for instance, devices in devices_of(device_class, settings).items():
+            server.setdefault(instance, {})[name] = {device: {} for device in devices}
+    about = {
+        name: {"properties": {"ProjectTitle": [DISTRIBUTION], "Description": [device_class.description]}}
+        for name, device_class in icd.classes.items()
+    }
+    return {"servers": {SERVER: server}, "classes": about}
+
+
+def instances(icd: Icd, settings: Settings) -> list[str]:
+    """Return the device-server instances of the deployment."""
+    return sorted(registration(icd, settings)["servers"][SERVER])

@@ -26,8 +26,8 @@ from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd, instance_role
 from facade.kernel.icd.topic_model import Topic
-from facade.kernel.instances import devices_of
-from facade.tools.exports.tango_db import SERVER, instances
+from facade.kernel.instances import devices_of, instances
+from facade.kernel.names import SERVER
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.roles import Play, RoleProcess, command_line
 from sdp_facade_lab.supervisor import Supervisor

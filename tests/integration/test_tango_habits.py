@@ -17,7 +17,7 @@ import tango
 
 from facade.infra.ports import choose_port
 from facade.kernel.icd.load import load
-from facade.tools.exports.tango_db import SERVER
+from facade.kernel.names import SERVER
 from tests.support.processes import Running
 from tests.support.waiting import until, until_equal
 

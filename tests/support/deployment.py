@@ -25,7 +25,8 @@ from facade.kernel.bus.port import Record
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.kernel.icd.load import load
-from facade.tools.exports.tango_db import SERVER, registration
+from facade.kernel.instances import registration
+from facade.kernel.names import SERVER
 from sdp_facade_clients.events import open_database
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.supervisor import Supervisor

@@ -8,9 +8,9 @@ from facade.archive.reports import REPORTS
 from facade.kernel.config import load_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
+from facade.kernel.instances import instances
 from facade.kernel.reading import Quality
 from facade.sdp.device_state import StateMessage, state_record
-from facade.tools.exports.tango_db import instances
 from tests.support.commanding import DeviceServers
 
 ICD = load()

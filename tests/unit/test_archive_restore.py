@@ -8,10 +8,9 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from facade.archive import restore_cli
 from facade.archive.files import ArchiveError

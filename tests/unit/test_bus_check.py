@@ -248,7 +248,7 @@ def test_a_broker_that_is_lost_between_two_answers_is_an_error_of_the_bus(monkey
     )
     described = SimpleNamespace(members=[], authorized_operations=[])
     monkeypatch.setattr(cluster, "ask_coordinator", lambda *_, **__: described)
-    monkeypatch.setattr(cluster, "committed_offsets", lambda *_: {("ingest.heaps", 0): 7})
+    monkeypatch.setattr(cluster, "_committed", lambda *_: {("ingest.heaps", 0): 7})
     with pytest.raises(BusError, match=r"t\.aggregate"):
         cluster.describe_group(connection, "aggregate")
 

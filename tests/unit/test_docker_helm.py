@@ -12,8 +12,8 @@ import yaml
 
 from facade import __version__
 from facade.kernel import config
+from facade.kernel.instances import instances
 from facade.kernel.manifest import manifests
-from facade.tools.exports.tango_db import instances
 from tests.support.docker import DOCKER, ICD, SEARCHED, documents, parse, read_by_the_code
 
 CHART = DOCKER / "helm" / "sdp-facade"

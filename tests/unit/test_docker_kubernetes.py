@@ -12,8 +12,8 @@ import yaml
 
 from facade.kernel import config
 from facade.kernel.config import Settings
+from facade.kernel.instances import instances
 from facade.kernel.manifest import manifests
-from facade.tools.exports.tango_db import instances
 from tests.support.docker import DOCKER, ICD, SEARCHED, SERVER, documents, parse, read_by_the_code
 
 FOLDER = DOCKER / "kubernetes"

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click.testing
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from facade.archive import files
 from facade.archive.files import ArchiveError
@@ -227,7 +226,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-def run(folder: Path, *arguments: str, code: int = 0) -> click.testing.Result:
+def run(folder: Path, *arguments: str, code: int = 0) -> Result:
     done = CliRunner().invoke(app, ["history", str(folder), *arguments])
     assert done.exit_code == code, (done.output, done.exception)
     return done

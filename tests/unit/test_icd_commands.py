@@ -12,9 +12,9 @@ from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import CommandDefinition
+from facade.kernel.instances import registration
 from facade.sdp.device_state import StateMessage
 from facade.sdp.messages import DeviceComplaint
-from facade.tools.exports.tango_db import registration
 
 ICD = load()
 SUBARRAY, MASTER = ICD.classes["SdpSubarray"], ICD.classes["SdpMaster"]

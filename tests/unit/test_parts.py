@@ -12,6 +12,7 @@ import sdp_facade_sdk
 from facade.kernel import extras
 from facade.kernel.errors import ConfigError
 from facade.kernel.manifest import load
+from tests import parts
 from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
@@ -90,3 +91,28 @@ def test_the_device_server_without_its_extra_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=False)
     assert done.returncode == 1
     assert done.stderr == "error: tango is missing: pip install 'sdp-tango-facade[server]'\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        (["README.md"], ["kernel", "sdk"]),
+        (["facade/flows/quality/flow.py"], ["kernel", "sdk", "flows"]),
+        (["clients/sdp_facade_clients/ask.py", "facade/archive/worker.py"], ["kernel", "sdk", "archive", "clients"]),
+        (["facade/tools_and_more.py"], ["kernel", "sdk"]),
+        (["pyproject.toml"], list(parts.PARTS)),
+        (None, list(parts.PARTS)),
+    ],
+)
+def test_kernel_and_sdk_are_tried_each_time_and_others_when_their_files_change(
+    files: list[str] | None, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "changed", lambda: files)
+    monkeypatch.setattr(parts, "BY_NAME_ONLY", ())
+    assert parts.wanted() == wanted
+
+
+def test_an_extra_that_names_others_installs_their_packages_and_not_this_distribution() -> None:
+    found = list(parts.packages_of(["demo"]))
+    assert {"pytango>=10.1", "matplotlib>=3.9", "pyyaml>=6.0.2"} <= {*found}
+    assert not [one for one in found if one.startswith("sdp-tango-facade")]

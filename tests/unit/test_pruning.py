@@ -12,7 +12,7 @@ from facade.kernel.cli.app import app
 from facade.kernel.config import Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
-from facade.tools.exports.tango_db import registration
+from facade.kernel.instances import registration
 
 ICD = load()
 HOST = "tangodb:10000"

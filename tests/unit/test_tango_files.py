@@ -13,6 +13,7 @@ from dsconfig.formatting import validate_json
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Attribute
+from facade.kernel.instances import registration
 from facade.tools.exports import tango_db
 
 ICD = load()
@@ -30,7 +31,7 @@ def test_dsconfig_accepts_the_registration() -> None:
 
 @pytest.mark.parametrize("settings", [Settings(), Settings(nodes=120, rack_size=50, subarrays=16, archives=2)])
 def test_every_device_is_registered_once_in_the_server_of_its_class(settings: Settings) -> None:
-    content = tango_db.registration(ICD, settings)
+    content = registration(ICD, settings)
     validate_json(content)
     devices = [
         (name, device)

@@ -9,7 +9,8 @@ import pytest
 
 from facade.kernel.config import Settings
 from facade.kernel.icd.model import DeviceClass
-from facade.tools.exports.tango_db import SERVER, registration
+from facade.kernel.instances import registration
+from facade.kernel.names import SERVER
 from tests.support.docker import DOCKER, ICD
 
 FILES = sorted((DOCKER / "taranta").glob("*.wj"))

@@ -19,8 +19,8 @@ from facade.kernel.console import say
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.logs import start_logging
+from facade.kernel.names import SERVER
 from facade.sdp.messages import PageAct
-from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.web import how_to_install
 
 if TYPE_CHECKING:

@@ -8,39 +8,18 @@ code and none is polled.
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from facade.kernel.config import Settings
 from facade.kernel.icd.model import Attribute, Condition, DeviceClass, Icd, instance_role
 from facade.kernel.icd.units import unit_of
-from facade.kernel.instances import FAMILIES, devices_of
-from facade.kernel.names import SERVER as SERVER
+from facade.kernel.instances import FAMILIES, devices_of, registration
 
-_TITLE = "sdp-tango-facade"
 _REGISTRATION_FILE = "tango-db/sdp.json"
 
 
 def export(icd: Icd) -> Mapping[str, str]:
     """Return the registration of a deployment with the default settings; see `facade.tools.exports.files`."""
     return {_REGISTRATION_FILE: json.dumps(registration(icd, Settings()), indent=2) + "\n"}
-
-
-def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
-    """Return all servers, classes and devices in dsconfig's form, with the texts that Jive shows of a class."""
-    server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
-    for name, device_class in icd.classes.items():
-        for instance, devices in devices_of(device_class, settings).items():
-            server.setdefault(instance, {})[name] = {device: {} for device in devices}
-    about = {
-        name: {"properties": {"ProjectTitle": [_TITLE], "Description": [device_class.description]}}
-        for name, device_class in icd.classes.items()
-    }
-    return {"servers": {SERVER: server}, "classes": about}
-
-
-def instances(icd: Icd, settings: Settings) -> list[str]:
-    """Return the device-server instances of the deployment."""
-    return sorted(registration(icd, settings)["servers"][SERVER])
 
 
 MOST_NUMBERS, MOST_TEXTS = 256, 64

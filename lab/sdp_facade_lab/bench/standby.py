@@ -12,7 +12,7 @@ import tango
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.simulator.stream import read_alert_report
 from facade.kernel.clock import Clock
-from facade.tools.exports.tango_db import SERVER
+from facade.kernel.names import SERVER
 from sdp_facade_clients.alert_subscription import AlertSubscription
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most
 from sdp_facade_lab.deployment import Deployment

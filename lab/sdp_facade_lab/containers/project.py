@@ -23,7 +23,7 @@ from facade.kernel.bus.port import BusHealth
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import FILE_VARIABLE, load_settings
 from facade.kernel.errors import InfraError
-from facade.tools.exports.tango_db import SERVER
+from facade.kernel.names import SERVER
 from sdp_facade_lab.containers.images import LOCAL, environment, kill_process, log_of, podman
 from sdp_facade_lab.demo.plan import OBSERVATION, JournalWriter
 from sdp_facade_lab.demo.tm import Commanded

@@ -17,10 +17,10 @@ from facade.kernel.clock import Clock
 from facade.kernel.console import Console
 from facade.kernel.errors import FacadeError
 from facade.kernel.icd.model import Icd
+from facade.kernel.names import SERVER
 from facade.kernel.reading import Quality
 from facade.kernel.runtime.stopping import terminable
 from facade.sdp.files import write_json
-from facade.tools.exports.tango_db import SERVER
 from sdp_facade_clients.events import EventPulse, EventRecords, find_servers
 from sdp_facade_clients.terminal import MASTER, NODE
 from sdp_facade_clients.watch import Watch

@@ -20,9 +20,9 @@ from facade.infra.tools import Notify
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.port import Record
 from facade.kernel.errors import InfraError
+from facade.kernel.names import SERVER
 from facade.kernel.resources import resource
 from facade.kernel.runtime.log_export import NAMESPACE
-from facade.tools.exports.tango_db import SERVER
 from sdp_facade_lab.debian import SHIPPERS, unpacked_packages
 from sdp_facade_lab.demo.options import FLOWS_WITHIN
 from sdp_facade_lab.demo.system import LOG_WORKER, Demo, controller_components

@@ -19,7 +19,7 @@ from facade.kernel.config import LONGEST_COMMAND_TIMEOUT, Settings
 from facade.kernel.errors import BusError, InfraError
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import Topic
-from facade.tools.exports.tango_db import SERVER
+from facade.kernel.names import SERVER
 from sdp_facade_clients.events import EventRecorder, find_devices
 from sdp_facade_lab.demo.options import FLOWS_WITHIN, DemoOptions
 from sdp_facade_lab.demo.plan import read_journal

@@ -195,37 +195,6 @@ def offsets_at(
     return found
 
 
-def committed_offsets(
-    connection: Connection, group: str, topics: Iterable[str] | None = None, *, within: float = timeouts.COMMAND
-) -> dict[_Partition, int]:
-    """Return the offsets that a group has committed, by topic and partition.
-
-    Parameters
-    ----------
-    group
-        Its name without the prefix.
-    topics
-        None: all topics of the deployment.
-    within
-        Longest wait for each answer [s].
-
-    Raises
-    ------
-    confluent_kafka.KafkaException
-        The coordinator does not answer, or refuses.
-    """
-    with asking(connection, group) as consumer:
-        there = consumer.list_topics(timeout=within).topics
-        wanted = (
-            [name for name in there if name.startswith(connection.prefix)]
-            if topics is None
-            else [connection.topic(topic) for topic in topics]
-        )
-        places = [TopicPartition(name, one) for name in wanted if name in there for one in there[name].partitions]
-        answers = consumer.committed(places, timeout=within) if places else []
-    return {(connection.name(one.topic), one.partition): one.offset for one in answers if one.offset >= 0}
-
-
 def open_ranges(connection: Connection, member: Consumer, topics: Collection[str]) -> dict[str, dict[int, _Range]]:
     """Return the last stable offset and the end of each partition that has an open transaction, by topic.
 

@@ -1,6 +1,6 @@
 """Refusals of a broker, in words that name the remedy."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -30,14 +30,7 @@ MOVING = {
 different leader epochs. The last error is the client's own: it asked a broker that does not know the topic yet."""
 _PAUSE = 0.1
 """Pause before a request is repeated [s]."""
-_REASONS: Final = {
-    "SASL authentication error": "the broker refuses this login; correct sasl.username and sasl.password",
-    "SASL mechanism": "the broker does not know this login's mechanism; correct sasl.mechanism",
-    "certificate": "the broker's certificate is not trusted; correct ssl.ca.location, or the host in KAFKA_BOOTSTRAP",
-    "SSL": "the broker has another protocol; correct security.protocol",
-    "": "no broker answers there; start it, or correct KAFKA_BOOTSTRAP",
-}
-"""What a line of the client's log about a broker means, by a part of the line: the first one counts."""
+NO_BROKER: Final = "no broker answers there; start it, or correct KAFKA_BOOTSTRAP"
 _FEWER = f"; start more brokers, or ask for fewer replicas with --replicas or {VARIABLES}TOPIC_REPLICAS"
 _ABSENT = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC}
 
@@ -72,26 +65,9 @@ def describe(error: BaseException) -> str:
     if not isinstance(reason, KafkaError):
         return str(reason)
     if reason.code() in _SILENT:
-        return f"{_REASONS['']} ({reason.str()}); `{PROGRAM} bus check` says if its login or protocol is wrong"
+        return f"{NO_BROKER} ({reason.str()}); `{PROGRAM} bus check` says if its login or protocol is wrong"
     remedy = _FEWER if reason.code() == KafkaError.INVALID_REPLICATION_FACTOR else ""
     return f"{reason.str()} ({reason.name()}){remedy}".lstrip()
-
-
-def explain_silence(faults: Collection[str], *, connected: bool) -> str:
-    """Return why no broker serves a client, and the remedy.
-
-    Parameters
-    ----------
-    faults
-        Lines of the client's log about brokers.
-    connected
-        Whether a connection was made. A broker with TLS breaks off without a line if the client has none.
-    """
-    if connected and not faults:
-        return "a connection is made, but no broker answers it; correct security.protocol, or see if the broker hangs"
-    known = ((text, fault) for part, text in _REASONS.items() for fault in faults if part in fault)
-    text, fault = next(known, (_REASONS[""], "it cannot be reached"))
-    return f"{text} ({fault})"
 
 
 @contextmanager
