@@ -3,7 +3,7 @@
 What other people's programs import is frozen in ``tests/surface.txt``: names, signatures, fields and bases, as Griffe
 reads them from the sources. `tests/unit/test_surface.py` compares, so that a review sees a change of the surface as a
 change of that file; ``python -m tests.surface`` writes it anew. The SDK's names are those of its ``__all__``. The
-kernel's are the public names of `MODULES`, from which the flow of a site may import.
+kernel's are the public names of `MODULES`, from which the flow of a site, or another facility, may import.
 """
 
 import difflib
@@ -20,8 +20,12 @@ LONGEST = 60
 RENEW = "python -m tests.surface"
 SDK = "sdp_facade_sdk"
 MODULES = (
+    "facade.kernel.bus.kafka.connection",
+    "facade.kernel.bus.kafka.producer",
     "facade.kernel.bus.memory",
+    "facade.kernel.bus.offsets",
     "facade.kernel.bus.port",
+    "facade.kernel.cli.app",
     "facade.kernel.clock",
     "facade.kernel.codec.decode",
     "facade.kernel.codec.json_schema",
@@ -33,15 +37,22 @@ MODULES = (
     "facade.kernel.manifest",
     "facade.kernel.outcome",
     "facade.kernel.reading",
+    "facade.kernel.recent",
     "facade.kernel.runtime.composition",
     "facade.kernel.runtime.flow",
     "facade.kernel.runtime.projection",
+    "facade.kernel.runtime.stopping",
     "facade.kernel.runtime.view",
     "facade.kernel.runtime.worker",
     "facade.kernel.runtime.worker_process",
+    "facade.kernel.windows.frame",
+    "facade.kernel.windows.newest",
+    "facade.kernel.windows.totals",
     "devices.kernel.base",
+    "devices.kernel.queries",
+    "devices.kernel.server",
 )
-"""Modules of the kernel from which a flow of a site imports; examples and pages take names from no others."""
+"""Modules of the kernel from which the flow of a site or another facility imports; examples and pages use no others."""
 
 
 def changes(frozen: str, found: str) -> list[str]:
