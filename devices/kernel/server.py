@@ -39,6 +39,7 @@ from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.logs import start_logging
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.heartbeats import Pulse
@@ -86,6 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         start_logging(f"tango-server:{SERVER}/{arguments[0]}")
         icd, settings = load(), load_settings()
+        arguments[0] = instance_of(icd.telescope, arguments[0])
         start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
         pulse = None

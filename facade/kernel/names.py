@@ -12,6 +12,8 @@ ENTRY_POINTS: Final = "sdp_facade"
 """Begin of the groups of entry points."""
 SHORT: Final = "sdp"
 """Begin of the names of metrics, of attributes in exported logs, and of the attribute with all versions."""
+TELESCOPE: Final = "mid"
+"""Telescope of whose devices the interface has the names; a deployment may have another one: see `domain`."""
 SCHEMAS: Final = "https://schema.skao.int/ska-sdp-"
 """Begin of the names by which arguments of commands tell their schema."""
 
@@ -23,3 +25,8 @@ FAMILIES: Final = {
     "archive": ("archive worker", 0, "archives"),
 }
 """Numbered devices of a deployment, by the field in their names: word, lowest number, setting of their number."""
+
+
+def domain(telescope: str) -> str:
+    """Return the first part of the names of the devices of a telescope, such as ``mid-sdp``."""
+    return f"{telescope}-{SHORT}"

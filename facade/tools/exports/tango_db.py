@@ -12,6 +12,7 @@ from typing import Any
 
 from facade.kernel.config import Settings
 from facade.kernel.icd.model import Attribute, Condition, DeviceClass, Icd, instance_role
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.icd.units import unit_of
 from facade.kernel.instances import FAMILIES, devices_of
 
@@ -31,7 +32,8 @@ def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
     server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for name, device_class in icd.classes.items():
         for instance, devices in devices_of(device_class, settings).items():
-            server.setdefault(instance, {})[name] = {device: {} for device in devices}
+            named = instance_of(icd.telescope, instance)
+            server.setdefault(named, {})[name] = {device: {} for device in devices}
     about = {
         name: {"properties": {"ProjectTitle": [_TITLE], "Description": [device_class.description]}}
         for name, device_class in icd.classes.items()
