@@ -25,7 +25,7 @@ from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd, instance_role
-from facade.kernel.icd.telescope import of_telescope
+from facade.kernel.icd.telescope import instance_of, of_telescope
 from facade.kernel.icd.topic_model import Topic
 from facade.kernel.instances import devices_of
 from facade.tools.exports.tango_db import SERVER, instances
@@ -156,7 +156,8 @@ class Deployment:
     @property
     def instances(self) -> Sequence[str]:
         """Return the instances of its device server, but for those that it does without."""
-        return [name for name in instances(self.icd, self.settings) if name not in self.settings.left_out]
+        without = {instance_of(self.settings.telescope, role) for role in self.settings.left_out}
+        return [name for name in instances(self.icd, self.settings) if name not in without]
 
     def devices(self, *classes: str) -> list[str]:
         """Return the devices of some classes of the ICD, of all of them by default, but of roles that are not run."""
@@ -220,7 +221,8 @@ class Deployment:
         self._variables["PYTHONPATH"] = str(folder)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance.partition("-")[0])
+        login = instance.removeprefix(instance_of(self.settings.telescope, "")).partition("-")[0]
+        return self.start(name or instance, [str(_BIN / SERVER), instance], login=login)
 
     def worker(self, slot: int | str) -> Process:
         return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot, login="aggregate")
