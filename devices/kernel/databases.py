@@ -48,6 +48,7 @@ class Entry(Enum):
     OWN = "this server"
     FREE = "none, or that of a server that is gone"
     TAKEN = "another server, which may live"
+    UNKNOWN = "it does not say"
 
 
 def addresses() -> tuple[str, ...]:
@@ -74,7 +75,6 @@ def answering() -> list[tango.Database]:
     return [_open(one) for one in addresses() if is_database(one, _ANSWERS_WITHIN)]
 
 
-@cache
 def _open(address: str) -> tango.Database:
     host, _, port = address.rpartition(":")
     return tango.Database(host, int(port))
@@ -94,7 +94,8 @@ class Exporting:
 
     def step(self) -> None:
         """Look at each database, and export the devices where it has no address of a server."""
-        found = [(database, self._look(database)) for database in answering()]
+        looked = [(database, self._look(database)) for database in answering()]
+        found = [(database, entry) for database, entry in looked if entry is not Entry.UNKNOWN]
         entries = [entry for _, entry in found]
         if entries and (entries[0] is Entry.OWN or Entry.TAKEN not in entries):
             for database, entry in found:
@@ -109,8 +110,9 @@ class Exporting:
         try:
             # Other calls of the database keep Python's lock while they use the network.
             (is_exported, *_), (_, ior, *_) = database.command_inout("DbGetDeviceInfo", self._own.get_name())
-        except tango.DevFailed:
-            return Entry.FREE  # it does not know the server yet
+        except tango.DevFailed as failed:
+            # Only a database that does not know the server is free: a call that failed says nothing of another one.
+            return Entry.FREE if failed.args[0].reason == "DB_DeviceNotDefined" else Entry.UNKNOWN
         if ior == self._ior:
             return Entry.OWN if is_exported else Entry.FREE
         address = read_ior(ior) if is_exported else None
