@@ -24,6 +24,7 @@ from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
+from facade.kernel.icd.telescope import of_telescope
 from facade.kernel.instances import registration
 from facade.kernel.names import SERVER
 from facade.kernel.reading import Reading
@@ -68,7 +69,8 @@ class MemoryContext(MultiDeviceTestContext):
         settings: Settings | None = None,
         **options: Any,
     ) -> None:
-        self._log, self._icd, self._settings = log, load(), settings or Settings()
+        self._log, self._settings = log, settings or Settings()
+        self._icd = of_telescope(load(), self._settings.telescope)
         names = classes or [name for name in self._icd.classes if name != "SdpMirror"]
         self._classes = {made.__name__: made for made in device_classes(self._icd, names)}
         self._instances: dict[str, dict[str, list[str]]] = {}

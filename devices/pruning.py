@@ -1,5 +1,6 @@
 """Devices in the Tango database that remain from a larger deployment."""
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -8,7 +9,8 @@ import tango
 from facade.kernel.config import Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.model import Icd
-from facade.kernel.instances import number_of, registration
+from facade.kernel.icd.telescope import instance_of
+from facade.kernel.instances import number_of, pattern_of, registration
 from facade.kernel.names import SERVER
 
 
@@ -24,6 +26,7 @@ def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, lis
     """
     servers = registration(icd, settings)["servers"][SERVER]
     wanted = {name.lower() for classes in servers.values() for names in classes.values() for name in names}
+    own = re.compile("|".join(pattern_of(instance_of(icd.telescope, one.instance)) for one in icd.classes.values()))
     found: dict[str, list[str]] = {}
     try:
         database = _database(tango_host)
@@ -38,7 +41,7 @@ def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, lis
                 for name, kind in devices
                 if name.lower() not in wanted and kind in icd.classes and number_of(icd.classes[kind], name) is not None
             ]
-            if surplus or (not devices and instance not in servers):
+            if surplus or (not devices and instance not in servers and own.fullmatch(instance)):
                 found[instance] = sorted(surplus)
     except tango.DevFailed as failed:
         raise _refused(failed, tango_host) from failed

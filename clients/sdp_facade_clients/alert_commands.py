@@ -29,8 +29,9 @@ from facade.sdp.durations import parse_duration
 from facade.sdp.judgement import AlarmDict
 from facade.sdp.words import runbook
 from sdp_facade_clients.alarm_choice import ACTIONS, OperatorAction, choose, request, urgency
+from sdp_facade_clients.status import ALERTS as DEVICE
 
-DEVICE, SERVER = "mid-sdp/alerts/0", "alerts"
+SERVER = "alerts"
 _MOST_ENTRIES = 1000
 """Entries requested from SdpAlerts at once; entries that only changed a text are removed."""
 _MANY = 100

@@ -13,9 +13,11 @@ from typing import Any
 import tango
 
 from facade.kernel.clock import Clock
+from facade.kernel.config import load_settings
 from facade.kernel.errors import CommandRefused, FacadeError, InfraError
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.names import SERVER
-from sdp_facade_clients.events import DeviceEvent, as_event, open_database
+from sdp_facade_clients.events import DeviceEvent, as_event, find_servers
 from sdp_facade_clients.status import ALERTS, QUESTIONS, SERVERS, Seen, see
 
 _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
@@ -90,7 +92,7 @@ Question = Callable[[], Any]
 
 def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
     """Return the answers of the devices."""
-    found = _all({"": lambda: list(open_database(tango_host).get_server_list(f"{SERVER}/*"))}, clock)[""]
+    found = _all({"": lambda: list(find_servers(tango_host, SERVER))}, clock)[""]
     if isinstance(found, Exception):
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {found}")
     instances = [name.partition("/")[2] for name in found]
@@ -99,10 +101,10 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
         asked[name] = _reading(tango_host, device, attributes)
     asked["alarms"] = lambda: json.loads(AskedDevice(tango_host, ALERTS, "alerts").command("GetAlarms"))
     said = _all(asked, clock)
-    answers = {name: _or_none(said[name]) for name in QUESTIONS}
+    answers, telescope = {name: _or_none(said[name]) for name in QUESTIONS}, load_settings().telescope
 
     def why(instance: str) -> str:
-        error = said.get(f"{SERVER}/{instance}", _UNREGISTERED)
+        error = said.get(f"{SERVER}/{instance_of(telescope, instance)}", _UNREGISTERED)
         return str(error) if isinstance(error, Exception) else ""
 
     return see(answers, _or_none(said["alarms"]), instances, why, health_labels)

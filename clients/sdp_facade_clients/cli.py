@@ -14,6 +14,7 @@ from facade.kernel.console import AsJson, Console, say
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.findings import EXIT_CODES, STYLES, UNKNOWN, Finding, line
 from facade.kernel.icd.load import load
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.names import SERVER
 from facade.kernel.runtime.stopping import stopping
 from sdp_facade_clients.status import counts, judge
@@ -50,7 +51,8 @@ def watch(
     icd = load()
     parts, servers = deployed(tango_host, SystemClock()), find_servers(tango_host, SERVER)
     if parts:
-        servers = {name: known for name, known in servers.items() if name.partition("/")[2] in parts}
+        run = {f"{SERVER}/{instance_of(icd.telescope, part)}" for part in parts}
+        servers = {name: known for name, known in servers.items() if name in run}
     found = by_class(servers)
     if devices:
         wanted = {device_name(name).lower() for name in devices}

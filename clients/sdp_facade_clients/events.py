@@ -17,7 +17,9 @@ from typing import Any, Final
 import tango
 
 from facade.kernel.clock import Clock, as_seconds
+from facade.kernel.config import load_settings
 from facade.kernel.errors import ConfigError, InfraError
+from facade.kernel.icd.telescope import is_foreign
 from facade.kernel.reading import Quality
 from facade.kernel.runtime.steps import run_steps
 
@@ -316,14 +318,21 @@ _LONGEST_CALL: Final = 3.5
 
 
 def find_servers(tango_host: str, server: str) -> dict[str, dict[str, str]]:
-    """Return the class of each device in the Tango database, by instance of a server and by device."""
+    """Return the class of each device in the Tango database, by instance of a server and by device.
+
+    Devices of another telescope's SDP, whose deployment shares the database, are left out.
+    """
     found: dict[str, dict[str, str]] = {}
+    telescope = load_settings().telescope
     try:
         database = open_database(tango_host)
         for instance in database.get_server_list(f"{server}/*"):
             pairs = list(database.get_device_class_list(instance))
             classes = zip(pairs[::2], pairs[1::2], strict=True)
-            found[instance] = {device.lower(): name for device, name in classes if name != "DServer"}
+            devices = {device.lower(): name for device, name in classes if name != "DServer"}
+            kept = {one: name for one, name in devices.items() if not is_foreign(one, telescope)}
+            if kept or not devices:
+                found[instance] = kept
     except tango.DevFailed as failed:
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {failed.args[0].desc}") from failed
     return found

@@ -4,8 +4,10 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from facade.kernel.config import load_settings
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, Finding
 from facade.kernel.icd.model import Condition
+from facade.kernel.names import domain
 from facade.kernel.severities import CRITICAL
 from facade.sdp import alarm_states as states
 from facade.sdp import judgement
@@ -17,7 +19,8 @@ _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """Level of a finding for each Tango State."""
 
 
-MASTER, BUS, ALERTS = "mid-sdp/control/0", "mid-sdp/bus/0", "mid-sdp/alerts/0"
+_DOMAIN = domain(load_settings().telescope)
+MASTER, BUS, ALERTS = f"{_DOMAIN}/control/0", f"{_DOMAIN}/bus/0", f"{_DOMAIN}/alerts/0"
 SERVERS = "deviceServers"
 WORKERS = ("workersAlive", "workersWanted")
 QUESTIONS: Mapping[str, tuple[str, Sequence[str]]] = {

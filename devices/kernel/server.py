@@ -30,6 +30,7 @@ from tango.server import run
 
 from devices.kernel.base import FacadeDevice, TangoSink, set_limits
 from devices.kernel.classes import device_classes
+from devices.kernel.databases import Exporting, put_first
 from devices.kernel.standby import SERVER as SERVER
 from devices.kernel.standby import await_turn, end_when_replaced, is_exported
 from facade.kernel.bus.kafka.bus import KafkaBus
@@ -39,6 +40,7 @@ from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.logs import start_logging
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.heartbeats import Pulse
@@ -85,7 +87,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.setswitchinterval(GIL_SHARE)
     try:
         start_logging(f"tango-server:{SERVER}/{arguments[0]}")
+        put_first()
         icd, settings = load(), load_settings()
+        arguments[0] = instance_of(icd.telescope, arguments[0])
         start_log_export(icd, settings, f"{SERVER}-{arguments[0]}", SystemClock())
         tracing.start(f"{SERVER}-{arguments[0]}")
         pulse = None
@@ -108,6 +112,8 @@ def _serve(icd: Icd, settings: Settings, arguments: list[str], pulse: Pulse | No
         try:
             service = _assemble(icd, settings, arguments[0])
             end_when_replaced(service, pulse)
+            if tango.Util.instance()._UseDb:  # noqa: SLF001 - Tango has no other name for it
+                service.threads.append(Exporting().run)
             serve_metrics(service.event_loop.accounts, service.metrics)
         except Exception as error:  # Tango would swallow it, and continue without an event loop
             if not isinstance(error, FacadeError):

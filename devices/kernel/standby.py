@@ -33,8 +33,6 @@ that the database does not name never unexports the devices: it would take those
 """
 
 import logging
-import socket
-import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,12 +40,14 @@ from enum import Enum
 
 import tango
 
+from devices.kernel.databases import addresses, answering
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Reader
 from facade.kernel.clock import DAY, NEVER, SECOND, Clock, Duration, SystemClock, Time, as_duration
 from facade.kernel.config import Settings
+from facade.kernel.corba import Located, locate, read_ior
 from facade.kernel.errors import BusError
 from facade.kernel.names import SERVER as SERVER
 from facade.kernel.runtime.composition import Server
@@ -217,10 +217,10 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
     sign = SignOfLife(component + STANDBY, "server", bus.writer().send, clock)
     sign.interval, sign.flush = INTERVAL, bus.writer().close
     succession = Succession(component, sign.incarnation)
-    reader, database = _open(settings, bus), tango.Database()
+    reader = _open(settings, bus)
 
     def ask() -> Reachability:
-        answer = _presence(database, instance)
+        answer = _presence(instance)
         _take(reader, succession.fold)
         return answer
 
@@ -235,7 +235,7 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
         pulse.end()
         end_process()
     _log.warning("taking the place of %s", component)
-    _end_server(database, instance, clock)
+    _end_server(instance, clock)
     return pulse
 
 
@@ -277,8 +277,10 @@ def is_exported() -> bool | None:
         util = tango.Util.instance(False)
         if not util._UseDb:  # noqa: SLF001 - Tango has no other name for it
             return None
-        own = util.get_dserver_device()
-        (is_known, *_), (_, ior, *_) = tango.Database().command_inout("DbGetDeviceInfo", own.get_name())
+        own, database = util.get_dserver_device(), next(iter(answering()), None)
+        if database is None:
+            return None
+        (is_known, *_), (_, ior, *_) = database.command_inout("DbGetDeviceInfo", own.get_name())
         return bool(ior == util.get_dserver_ior(own)) if is_known else None
     except tango.DevFailed:
         return None
@@ -298,23 +300,27 @@ def _take(reader: Reader, fold: Callable[[HeartbeatMessage, Time], None]) -> Non
             fold(heartbeat, record.timestamp_us)
 
 
-def _end_server(database: tango.Database, instance: str, clock: Clock) -> None:
+def _end_server(instance: str, clock: Clock) -> None:
     """End a server that answers clients though it is silent on the bus; forget its address.
 
     Otherwise Tango would ask that address before it starts, for up to 9 s.
     """
     until = clock.monotonic() + _KILLED_WITHIN
-    if _presence(database, instance) is Reachability.ANSWERS:
+    if _presence(instance) is Reachability.ANSWERS:
         with suppress(tango.DevFailed):  # it has ended meanwhile, or is blocked
             tango.DeviceProxy(_admin(instance)).command_inout("Kill")
     # It unexports its devices: later it would unexport those of this process.
-    while _presence(database, instance) is Reachability.ANSWERS and clock.monotonic() < until:
+    while _presence(instance) is Reachability.ANSWERS and clock.monotonic() < until:
         clock.sleep(_WAIT)
-    with suppress(tango.DevFailed):  # Tango reports it at the start
-        database.command_inout("DbUnExportServer", f"{SERVER}/{instance}")  # pytango-db unexports no single device
+    for database in answering():
+        with suppress(tango.DevFailed):  # Tango reports it at the start
+            database.command_inout("DbUnExportServer", f"{SERVER}/{instance}")  # pytango-db unexports no single device
 
 
-def _presence(database: tango.Database, instance: str) -> Reachability:
+def _presence(instance: str) -> Reachability:
+    database = next(iter(answering()), None)
+    if database is None:
+        return Reachability.UNKNOWN
     try:
         # Other calls of the database keep Python's lock while they use the network.
         (is_exported, *_), (_, ior, *_) = database.command_inout("DbGetDeviceInfo", _admin(instance))
@@ -323,44 +329,11 @@ def _presence(database: tango.Database, instance: str) -> Reachability:
         return Reachability.UNEXPORTED if never_started else Reachability.UNKNOWN
     if not is_exported:
         return Reachability.UNEXPORTED
-    return ask_locator(ior, _ANSWERS_WITHIN, is_one_host=_is_loopback(tango.ApiUtil.get_env_var("TANGO_HOST")))
+    return ask_locator(ior, _ANSWERS_WITHIN, is_one_host=all(map(_is_loopback, addresses())))
 
 
 def _admin(instance: str) -> str:
     return f"dserver/{SERVER}/{instance}"
-
-
-# --- Whether a CORBA object is there: Tango's own question takes up to 9 s ---
-
-_INTERNET = 0
-"""Tag of a profile with a host and a port."""
-_LOCATE_REQUEST = b"GIOP\x01\x00\x01\x03"
-"""GIOP 1.0, little-endian, message 3."""
-_REPLY_SIZE = 20
-"""Of a LocateReply: its header (12 octets), the number of the request, and the status."""
-_UNKNOWN_OBJECT = bytes(4)
-"""Status, in either order of bytes: the server does not have the object."""
-
-
-class Encapsulation:
-    """Reads CORBA's encoding of a structure: its first byte tells the order of bytes, and numbers are aligned."""
-
-    def __init__(self, data: bytes, skipped: int = 0) -> None:
-        self._data, self._at, self._order = data, 1 + skipped, "<" if data[0] else ">"
-
-    def number(self, form: str = "I") -> int:
-        """Read a number; `form`: see `struct`."""
-        size = struct.calcsize(form)
-        self._at += -self._at % size
-        (value,) = struct.unpack_from(self._order + form, self._data, self._at)
-        self._at += size
-        return int(value)
-
-    def octets(self) -> bytes:
-        """Read a sequence of octets or a string with its final zero."""
-        size = self.number()
-        self._at += size
-        return self._data[self._at - size : self._at]
 
 
 def ask_locator(ior: str, within: float, *, is_one_host: bool) -> Reachability:
@@ -373,26 +346,17 @@ def ask_locator(ior: str, within: float, *, is_one_host: bool) -> Reachability:
     is_one_host
         Whether all servers run on this host: elsewhere a loopback address tells nothing of a server.
     """
-    try:
-        whole = Encapsulation(bytes.fromhex(ior[4:]))
-        whole.octets()  # the type
-        profiles = [(whole.number(), whole.octets()) for _ in range(whole.number())]
-        profile = Encapsulation(next(body for tag, body in profiles if tag == _INTERNET), skipped=2)  # its version
-        host, port, key = profile.octets()[:-1].decode(), profile.number("H"), profile.octets()
-        if port == 0 or (_is_loopback(host) and not is_one_host):
-            return Reachability.HANGS
-        question = struct.pack("<II", 1, len(key)) + key
-        with socket.create_connection((host, port), timeout=within) as connection:
-            connection.sendall(_LOCATE_REQUEST + struct.pack("<I", len(question)) + question)
-            with connection.makefile("rb") as answer:
-                reply = answer.read(_REPLY_SIZE)
-    except ConnectionRefusedError:
-        return Reachability.GONE
-    except (OSError, ValueError, IndexError, struct.error, StopIteration):
+    address = read_ior(ior)
+    if address is None or address.port == 0 or (_is_loopback(address.host) and not is_one_host):
         return Reachability.HANGS
-    if reply[:4] != _LOCATE_REQUEST[:4] or len(reply) < _REPLY_SIZE:
-        return Reachability.HANGS
-    return Reachability.GONE if reply.endswith(_UNKNOWN_OBJECT) else Reachability.ANSWERS
+    return _FOUND[locate(address, within)]
+
+
+_FOUND = {
+    Located.HERE: Reachability.ANSWERS,
+    Located.GONE: Reachability.GONE,
+    Located.SILENT: Reachability.HANGS,
+}
 
 
 def _is_loopback(address: str) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from facade.kernel.icd.model import Icd
+from facade.kernel.icd.telescope import instance_of
+from facade.kernel.names import SHORT, TELESCOPE
 
 Entity = Literal["clients", "users"]
 SETTING: Final = "producer_byte_rate"
@@ -16,9 +18,9 @@ _FOUND: Final = re.compile(r"client-id '([^']*)'|user-principal '([^']*)'")
 _RATE: Final = re.compile(rf"\b{SETTING}=([0-9.E]+)")
 
 
-def name_of(role: str) -> str:
-    """Return the client id, and the principal, of a role's quota."""
-    return f"sdp-{role}"
+def name_of(role: str, telescope: str = TELESCOPE) -> str:
+    """Return the client id, and the principal, of a role's quota, such as ``sdp-control`` or ``low-sdp-control``."""
+    return instance_of(telescope, f"{SHORT}-{role}")
 
 
 def planned(icd: Icd, rates: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -31,7 +33,7 @@ def planned(icd: Icd, rates: Mapping[str, int] | None = None) -> dict[str, int]:
     for role in icd.roles:
         classes = {topic.qos for topic in icd.topics.values() if role in topic.writers}
         if classes and classes <= known.keys():
-            found[name_of(role)] = max(known[one] for one in classes)
+            found[name_of(role, icd.telescope)] = max(known[one] for one in classes)
     return found
 
 

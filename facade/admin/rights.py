@@ -56,7 +56,7 @@ def of_role(icd: Icd, role: str, settings: Settings, groups: Collection[str] = (
     A role of all topics also gets topics that the settings leave out, as topics are created before they are used.
     `groups`: groups with names chosen by its processes.
     """
-    own, who, prefix = icd.roles[role], name_of(role), settings.prefix
+    own, who, prefix = icd.roles[role], name_of(role, icd.telescope), settings.prefix
     if own.setting and not getattr(settings, own.setting):
         return []
     found = []
@@ -192,11 +192,11 @@ def as_rows(icd: Icd) -> Iterator[RightsRow]:
         acls = of_role(icd, role, Settings(prefix="", history=True, replay=True))
         on_groups = [f"{one.operation} {one.name}" for one in acls if one.kind == "group"]
         yield RightsRow(
-            principal=name_of(role),
+            principal=name_of(role, icd.telescope),
             reads=[name for name, topic in icd.topics.items() if role in topic.readers],
             writes=[name for name, topic in icd.topics.items() if role in topic.writers],
             groups=on_groups + (["Read each of its own"] if own.own_groups else []),
             transactional_id=own.transactional_id,
             further=list(own.every_topic),
-            rate=rates.get(name_of(role), 0),
+            rate=rates.get(name_of(role, icd.telescope), 0),
         )

@@ -155,7 +155,7 @@ class Security:
             _write(key, f'devices = "*"\nkey = "{secrets.token_urlsafe(32)}"\nsince = {since}\n')
         icd = load()
         of_controllers = {role for name in signed_topics(icd) for role in icd.topics[name].readers}
-        for user in (ADMINISTRATOR, *map(name_of, icd.roles)):
+        for user in (ADMINISTRATOR, *(name_of(role, icd.telescope) for role in icd.roles)):
             path = self.settings_of(user)
             passwords[user] = _kafka_in(path)["sasl.password"] if path.exists() else secrets.token_urlsafe(24)
             kafka = {
@@ -166,7 +166,7 @@ class Security:
                 "sasl.password": passwords[user],
             }
             text = _as_toml({"bootstrap": bootstrap, "prefix": prefix}) + "\n[kafka]\n" + _as_toml(kafka)
-            if user in map(name_of, of_controllers):
+            if user in {name_of(role, icd.telescope) for role in of_controllers}:
                 text += "\n[[controller_keys]]\n" + key.read_text()
             _write(path, text)
         module = "org.apache.kafka.common.security.scram.ScramLoginModule required"

@@ -14,12 +14,13 @@ from typing import Annotated, Any
 import msgspec
 
 from facade.kernel.errors import ConfigError
-from facade.kernel.names import PROGRAM, VARIABLES
+from facade.kernel.names import PROGRAM, TELESCOPE, VARIABLES
 
 ENVIRONMENT = {
     "KAFKA_BOOTSTRAP": "bootstrap",
     f"{VARIABLES}TOPIC_PREFIX": "prefix",
     f"{VARIABLES}TOPIC_REPLICAS": "topic_replicas",
+    f"{VARIABLES}TELESCOPE": "telescope",
     f"{VARIABLES}INGEST_NODES": "nodes",
     f"{VARIABLES}RACK_SIZE": "rack_size",
     f"{VARIABLES}SUBARRAYS": "subarrays",
@@ -49,6 +50,7 @@ HIDDEN = "***"
 """Text shown instead of a secret."""
 _HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
 """Properties of the Kafka client that are shown; others may be secrets, or misspelt ones."""
+_TELESCOPE = re.compile(r"[a-z][a-z0-9]{0,19}")
 _USER = re.compile(r"(?<=//)(?:(?!://).)*@", re.DOTALL)
 _QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 
@@ -85,6 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Prefix of all topic, group and transactional ids. Gives each deployment on a shared cluster its own names."""
     topic_replicas: int = 1
     """Replication factor of each topic. min.insync.replicas is one less, but at least 1."""
+    telescope: str = TELESCOPE
+    """Telescope, such as ``low``: devices, their server instances and logins are named by it."""
     nodes: int = 4
     """Ingest nodes of the deployment; they are numbered from 0."""
     rack_size: int = 50
@@ -225,6 +229,11 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         raise ConfigError(
             f"settings ({origin}): command_timeout: expected 0.1 to {LONGEST_COMMAND_TIMEOUT} s, as a Tango client"
             f" gives up after 3 s, got {settings.command_timeout:g}"
+        )
+    if settings.telescope != TELESCOPE and not _TELESCOPE.fullmatch(settings.telescope):
+        raise ConfigError(
+            f"settings ({origin}): telescope: expected up to 20 small letters and digits, a letter first, such as low,"
+            f" got {settings.telescope!r:.50}"
         )
     if settings.topic_replicas < 1:
         raise ConfigError(f"settings ({origin}): topic_replicas: expected at least 1, got {settings.topic_replicas}")

@@ -9,6 +9,7 @@ from facade.kernel import names
 from facade.kernel.config import VARIABLE_OF, Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import DeviceClass, Executor, Icd
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.names import DISTRIBUTION, PROGRAM, SERVER
 
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d+)d)?\}")
@@ -99,7 +100,8 @@ def registration(icd: Icd, settings: Settings) -> dict[str, Any]:
     server: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for name, device_class in icd.classes.items():
         for instance, devices in devices_of(device_class, settings).items():
-            server.setdefault(instance, {})[name] = {device: {} for device in devices}
+            named = instance_of(icd.telescope, instance)
+            server.setdefault(named, {})[name] = {device: {} for device in devices}
     about = {
         name: {"properties": {"ProjectTitle": [DISTRIBUTION], "Description": [device_class.description]}}
         for name, device_class in icd.classes.items()

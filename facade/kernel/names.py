@@ -41,6 +41,8 @@ ENTRY_POINTS: Final = _text("entry_points")
 """Begin of the groups of entry points, through which the flows of the facility are found."""
 SHORT: Final = _text("short")
 """Begin of the names of metrics, of attributes in exported logs, and of the attribute with all versions."""
+TELESCOPE: Final[str] = _NAMES.get("telescope", "")
+"""Telescope of whose devices the interface has the names; a deployment may have another one: see `domain`."""
 SCHEMAS: Final = _text("schemas")
 """Begin of the names by which arguments of commands tell their schema."""
 OTHER_SIDE: Final = _text("other_side")
@@ -49,3 +51,8 @@ FAMILIES: Final[dict[str, tuple[str, int, str]]] = {
     field: (one["word"], one["first"], one["setting"]) for field, one in _NAMES.get("families", {}).items()
 }
 """Numbered devices of a deployment, by the field in their names: word, lowest number, setting of their number."""
+
+
+def domain(telescope: str) -> str:
+    """Return the first part of the names of the devices of a telescope, such as ``mid-sdp``."""
+    return f"{telescope}-{SHORT}"

@@ -1,38 +1,65 @@
-"""The array that simulated pipelines work on: its dishes, its band, and the interference in it."""
+"""The array that simulated pipelines work on: its receptors, its band, and the interference in it."""
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from facade.kernel.codec.arrays import Array
 
-BAND = (950e6, 1760e6)
-"""Band 2 of SKA-Mid [Hz]."""
-INTERFERENCE = ((1087e6, 1093e6), (1164e6, 1188e6), (1217e6, 1237e6), (1559e6, 1591e6), (1598e6, 1606e6))
-"""Transponders of aircraft, and navigation satellites [Hz]."""
-_SKA, _MEERKAT = 133, 64
-"""Number of SKA and of MeerKAT dishes in SKA-Mid."""
-DISHES: Final = _SKA + _MEERKAT
+
+class SimulatedArray(NamedTuple):
+    """The receptors of a telescope, and what they receive."""
+
+    receptors: Sequence[str]
+    """Names of its dishes, or of its stations of antennas."""
+    band: tuple[float, float]
+    """Lowest and highest frequency [Hz]."""
+    interference: Sequence[tuple[float, float]]
+    """Ranges of frequency with interference [Hz]."""
+    turns: bool
+    """Whether its receptors turn to a source, so that there are pointing offsets: an aperture array has none."""
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """Return the names of the first receptors; further ones are invented."""
+        return (*self.receptors[:count], *(f"SIM{number:03d}" for number in range(len(self.receptors), count)))
+
+    def has_interference(self, frequencies: Array) -> Array:
+        """Return the mask of channels with interference.
+
+        Parameters
+        ----------
+        frequencies
+            Frequencies of the channels [Hz], shape (channels,).
+        """
+        found = np.zeros(len(frequencies), np.bool_)
+        for low, high in self.interference:
+            found |= (low <= frequencies) & (frequencies <= high)
+        return found
 
 
-def antenna_names(count: int) -> tuple[str, ...]:
-    """Return the names of the first dishes of SKA-Mid; further ones are invented."""
-    dishes = [f"SKA{number:03d}" for number in range(1, _SKA + 1)] + [f"MKT{number:03d}" for number in range(_MEERKAT)]
-    return tuple(dishes[:count]) + tuple(f"SIM{number:03d}" for number in range(len(dishes), count))
+MID: Final = SimulatedArray(
+    receptors=[*(f"SKA{number:03d}" for number in range(1, 134)), *(f"MKT{number:03d}" for number in range(64))],
+    band=(950e6, 1760e6),  # band 2
+    # Transponders of aircraft, and navigation satellites.
+    interference=[(1087e6, 1093e6), (1164e6, 1188e6), (1217e6, 1237e6), (1559e6, 1591e6), (1598e6, 1606e6)],
+    turns=True,
+)
+LOW: Final = SimulatedArray(
+    # 224 stations of the core, and three arms of 16 clusters with 6 stations each.
+    receptors=[
+        *(f"C{number}" for number in range(1, 225)),
+        *(f"{arm}{cluster}-{number}" for arm in "ENS" for cluster in range(1, 17) for number in range(1, 7)),
+    ],
+    band=(50e6, 350e6),
+    interference=[(87.5e6, 108e6), (137e6, 138e6), (240e6, 270e6)],  # radio, and satellites
+    turns=False,
+)
 
 
-def has_interference(frequencies: Array) -> Array:
-    """Return the mask of channels with interference.
-
-    Parameters
-    ----------
-    frequencies
-        Frequencies of the channels [Hz], shape (channels,).
-    """
-    found = np.zeros(len(frequencies), np.bool_)
-    for low, high in INTERFERENCE:
-        found |= (low <= frequencies) & (frequencies <= high)
-    return found
+def array_of(telescope: str) -> SimulatedArray:
+    """Return the array of a telescope; one that is not known is simulated as SKA-Mid."""
+    return LOW if telescope == "low" else MID
 
 
 def bandpass(channels: int) -> Array:

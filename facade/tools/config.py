@@ -50,7 +50,7 @@ PROCESS_VARIABLES = {
     "SDP_WEB_PROXY": "Addresses or networks of the proxy before the operator's page, with spaces between.",
     "SDP_WEB_TOKENS": "Tokens of people who may act on the operator's page: lines of role, name and token.",
     "SDP_WEB_TOKENS_FILE": "File with such lines; it is read again while the server runs.",
-    "TANGO_HOST": "Tango database, host:port.",
+    "TANGO_HOST": "Tango database, host:port; several with commas between.",
     "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
 }
 """Variables of one process instead of the deployment, with their meaning."""

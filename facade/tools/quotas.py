@@ -55,7 +55,7 @@ def check(users: Users = False, rate: Rate = None, command_config: Admin = None)
     icd, entity = load(), _entity(users)
     wanted = quotas.planned(icd, _rates(rate))
     found = quotas.rates_in(configure(quotas.describe(load_settings().bootstrap, entity), command_config, ERR.print))
-    spared = [name for role in icd.roles if (name := quotas.name_of(role)) not in wanted]
+    spared = [name for role in icd.roles if (name := quotas.name_of(role, icd.telescope)) not in wanted]
     if texts := [*quotas.differing(wanted, found, spared)]:
         for text in texts:
             ERR.print(f"differs: {text}", markup=False)

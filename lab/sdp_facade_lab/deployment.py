@@ -25,6 +25,7 @@ from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd, instance_role
+from facade.kernel.icd.telescope import instance_of, of_telescope
 from facade.kernel.icd.topic_model import Topic
 from facade.kernel.instances import devices_of, instances
 from facade.kernel.names import SERVER
@@ -99,7 +100,7 @@ class Deployment:
         self.progress, self.clock = progress, progress.clock
         self.processes, self.folder = processes, processes.folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.icd: Icd = load()
+        self.icd: Icd = of_telescope(load(), settings.telescope)
         self._topics, self._controllers = {*self.icd.topics}, tuple[str, ...]()
         self.broker = Broker(endpoints.state_dir, self.clock)
         self._variables = dict(variables or {})
@@ -115,6 +116,7 @@ class Deployment:
             "TANGO_HOST": self.tango_host,
             "SDP_TOPIC_PREFIX": settings.prefix,
             "SDP_TOPIC_REPLICAS": str(settings.topic_replicas),
+            "SDP_TELESCOPE": settings.telescope,
             "SDP_INGEST_NODES": str(settings.nodes),
             "SDP_RACK_SIZE": str(settings.rack_size),
             "SDP_SUBARRAYS": str(settings.subarrays),
@@ -132,7 +134,8 @@ class Deployment:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("SDP_", "KAFKA_", "TANGO_"))}
         path = f"{_BIN}:{os.environ.get('PATH', '')}"
         if (security := self.endpoints.security) is not None and login is not None:
-            inherited[FILE_VARIABLE] = str(security.settings_of(name_of(login) if login else ADMINISTRATOR))
+            user = name_of(login, self.icd.telescope) if login else ADMINISTRATOR
+            inherited[FILE_VARIABLE] = str(security.settings_of(user))
             self.logins |= {login} - {""}
         return {**inherited, "PATH": path, "PYTHONUNBUFFERED": "1", **self.variables, **self._variables}
 
@@ -145,7 +148,7 @@ class Deployment:
         if (security := self.endpoints.security) is None:
             return {}
         self.logins.add(role)
-        return security.kafka_settings(name_of(role))
+        return security.kafka_settings(name_of(role, self.icd.telescope))
 
     def connection_of(self, role: str) -> Connection:
         return Connection(msgspec.structs.replace(self.settings, kafka=self.login(role)), clock=self.clock)
@@ -153,7 +156,8 @@ class Deployment:
     @property
     def instances(self) -> Sequence[str]:
         """Return the instances of its device server, but for those that it does without."""
-        return [name for name in instances(self.icd, self.settings) if name not in self.settings.left_out]
+        without = {instance_of(self.settings.telescope, role) for role in self.settings.left_out}
+        return [name for name in instances(self.icd, self.settings) if name not in without]
 
     def devices(self, *classes: str) -> list[str]:
         """Return the devices of some classes of the ICD, of all of them by default, but of roles that are not run."""
@@ -217,7 +221,8 @@ class Deployment:
         self._variables["PYTHONPATH"] = str(folder)
 
     def server(self, instance: str, *, name: str = "") -> Process:
-        return self.start(name or instance, [str(_BIN / SERVER), instance], login=instance.partition("-")[0])
+        login = instance.removeprefix(instance_of(self.settings.telescope, "")).partition("-")[0]
+        return self.start(name or instance, [str(_BIN / SERVER), instance], login=login)
 
     def worker(self, slot: int | str) -> Process:
         return self.launch(f"aggregate-{slot}", "aggregate", "--slot", slot, login="aggregate")

@@ -79,6 +79,7 @@ class Deployment(sdp_facade_lab.deployment.Deployment):
         subarrays: int = 0,
         archives: int = 0,
         tango_host: str = "",
+        telescope: str = Settings().telescope,
         mirror_forms: str = "",
         patient: bool = False,
         approvals: str = "",
@@ -87,6 +88,7 @@ class Deployment(sdp_facade_lab.deployment.Deployment):
         settings = Settings(
             bootstrap=infra.bootstrap,
             prefix=f"t{os.getpid()}-{next(_numbers)}.",
+            telescope=telescope,
             nodes=nodes,
             rack_size=rack_size,
             subarrays=subarrays or Settings().subarrays,

@@ -3,8 +3,11 @@
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -232,10 +235,27 @@ for words in {calls!r}:
     assert done.returncode == 0, done.stderr
 
 
-def test_of_several_tango_databases_the_first_that_answers_is_used() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        here, there = (f"127.0.0.1:{server.getsockname()[1]}" for server in (one, other))
+def test_of_several_tango_databases_the_first_that_answers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that stands still takes connections: PyTango would wait for it, 9 s for each call."""
+    answer = b"GIOP\1\0\1\4" + struct.pack("<III", 8, 1, 1)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as standing_still,
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as other,
+    ):
+        still, here, there = (f"127.0.0.1:{server.getsockname()[1]}" for server in (standing_still, one, other))
         away = "127.0.0.1:9"
+
+        def answers(server: socket.socket) -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(100)
+                        connection.sendall(answer)
+
+        for server in (one, other):
+            threading.Thread(target=answers, args=(server,), daemon=True).start()
         for given, used in (
             (here, here),
             (f"{away},{there}", there),
@@ -244,6 +264,8 @@ def test_of_several_tango_databases_the_first_that_answers_is_used() -> None:
         ):
             assert first_that_answers(given) == used
             require_tango_database(first_that_answers(given))
+        monkeypatch.setattr("facade.kernel.cli.tango_host._ANSWER", 0.2)
+        assert first_that_answers(f"{still},{away}") == f"{still},{away}"
         assert first_that_answers(away) == away
         with pytest.raises(InfraError, match=r"the Tango database at '127.0.0.1:9,127.0.0.1:8' does not answer"):
             require_tango_database(first_that_answers(f"{away},127.0.0.1:8"))

@@ -5,7 +5,7 @@ import pytest
 
 from facade.flows.tables.content import ARROW, decode, encode, summarise
 from facade.flows.tables.simulator.cli import SolutionScenario, SolutionSeries
-from facade.simulate.array import antenna_names
+from facade.simulate.array import MID
 
 NOW_US = 1_800_000_000_000_000
 
@@ -20,7 +20,7 @@ def test_any_solution_can_be_written_read_and_summed_up(kind, polarisations):
     content = encode(series(kind=kind, polarisations=polarisations).next(NOW_US))
     assert decode(content).kind == kind
     found = summarise(kind, ARROW, memoryview(content))
-    assert found["antennas"] == list(antenna_names(20))
+    assert found["antennas"] == list(MID.names(20))
     assert found["snr"] == pytest.approx(80, rel=0.3)
     assert found["antenna_phase_rms"][0] < 0.05
 

@@ -200,7 +200,7 @@ def test_a_server_that_does_not_reply_hangs_and_one_that_refuses_connections_is_
 
 def test_the_database_tells_where_to_ask_and_may_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
     def presence(reply: Any, host: str = "127.0.0.1") -> Reachability:
-        monkeypatch.setenv("TANGO_HOST", f"{host}:10000")
+        monkeypatch.setattr(standby, "addresses", lambda: (f"{host}:10000",))
 
         def command_inout(name: str, device: str) -> Any:
             assert (name, device) == ("DbGetDeviceInfo", "dserver/SdpFacade/subarray")
@@ -208,8 +208,8 @@ def test_the_database_tells_where_to_ask_and_may_be_away(monkeypatch: pytest.Mon
                 tango.Except.throw_exception(reply, "", "")
             return reply
 
-        database: Any = SimpleNamespace(command_inout=command_inout)
-        return standby._presence(database, "subarray")
+        monkeypatch.setattr(standby, "answering", lambda: [SimpleNamespace(command_inout=command_inout)])
+        return standby._presence("subarray")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         ior = ior_of("127.0.0.1", server.getsockname()[1])
@@ -219,6 +219,8 @@ def test_the_database_tells_where_to_ask_and_may_be_away(monkeypatch: pytest.Mon
     assert presence(([0, 7], ["name", ior])) is Reachability.UNEXPORTED
     assert presence("DB_DeviceNotDefined") is Reachability.UNEXPORTED
     assert presence("API_CorbaException") is Reachability.UNKNOWN
+    monkeypatch.setattr(standby, "answering", list)
+    assert standby._presence("subarray") is Reachability.UNKNOWN
 
 
 def test_while_the_bus_is_away_nobody_is_silent() -> None:
@@ -460,12 +462,10 @@ class Admin:
         self.commands: list[Any] = []
         self.clock = ManualClock()
         self._fails, answers = fails, [*presence]
-        monkeypatch.setattr(
-            standby, "_presence", lambda database, instance: answers.pop(0) if answers[1:] else answers[0]
-        )
+        monkeypatch.setattr(standby, "_presence", lambda instance: answers.pop(0) if answers[1:] else answers[0])
         monkeypatch.setattr(tango, "DeviceProxy", lambda name: self)
-        database: Any = self
-        standby._end_server(database, "subarray", self.clock)
+        monkeypatch.setattr(standby, "answering", lambda: [self])
+        standby._end_server("subarray", self.clock)
 
     def command_inout(self, *command: str) -> None:
         self.commands.append(command)
@@ -496,9 +496,8 @@ def stand_by(monkeypatch: pytest.MonkeyPatch, log: MemoryLog, presence: Callable
     bus.close = lambda timeout: None
     monkeypatch.setattr(standby, "KafkaBus", lambda connection, client: bus)
     monkeypatch.setattr(standby, "_open", lambda settings, bus: bus.open_reader({SERVERS: None}, {}))
-    monkeypatch.setattr(standby.tango, "Database", lambda: None)
-    monkeypatch.setattr(standby, "_end_server", lambda database, instance, clock: None)
-    monkeypatch.setattr(standby, "_presence", lambda database, instance: presence())
+    monkeypatch.setattr(standby, "_end_server", lambda instance, clock: None)
+    monkeypatch.setattr(standby, "_presence", lambda instance: presence())
     return standby.await_turn(Settings(), "subarray")
 
 

@@ -12,7 +12,7 @@ import pytest
 from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, picture, summarise
 from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.solution import HEADER, Solution, decode_npy
-from facade.simulate.array import antenna_names
+from facade.simulate.array import MID
 
 NOW_US = 1_800_000_000_000_000
 
@@ -237,7 +237,7 @@ def test_of_what_is_not_known_there_is_a_note(kind, media):
 
 
 def test_pointing_offsets_are_by_dish():
-    offsets = PointingSeries(antenna_names(3), first_scan=9).next()
+    offsets = PointingSeries(MID.names(3), first_scan=9).next()
     found = summarise("pointing", JSON, memoryview(encode_pointing(offsets)))
     assert list(found["pointing"]) == ["SKA001", "SKA002", "SKA003"]
     assert found["pointing"]["SKA002"] == [9, offsets[1].cross_elevation, offsets[1].elevation]

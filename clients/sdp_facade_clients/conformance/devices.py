@@ -20,6 +20,7 @@ from facade.kernel.bus.port import Record
 from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.kernel.icd.fields import earlier_versions
 from facade.kernel.icd.model import DeviceClass, Icd, Query
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.icd.topic_model import Topic
 from facade.kernel.instances import FAMILIES, number_of, pattern_of
 from sdp_facade_clients.conformance.checks import (
@@ -97,8 +98,9 @@ def _instance(system: LiveSystem, of: Subject) -> str:
     servers = set()
     for device in system.devices[of.entry.name]:
         server = str(system.database.get_device_info(device).ds_full_name)
-        if not re.fullmatch(pattern_of(of.entry.instance), server.partition("/")[2], re.IGNORECASE):
-            raise Mismatch(f"{device} in a server instance {of.entry.instance}", server)
+        wanted = instance_of(system.icd.telescope, of.entry.instance)
+        if not re.fullmatch(pattern_of(wanted), server.partition("/")[2], re.IGNORECASE):
+            raise Mismatch(f"{device} in a server instance {wanted}", server)
         servers.add(server)
     if not servers:
         raise NotShown("no devices in the database")

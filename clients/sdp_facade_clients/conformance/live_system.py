@@ -22,6 +22,7 @@ from facade.kernel.clock import NEVER, Clock, as_seconds, wait_until
 from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError, InfraError
 from facade.kernel.icd.model import Attribute, DeviceClass, Icd, instance_role
+from facade.kernel.icd.telescope import is_foreign
 from facade.kernel.instances import devices_of
 from sdp_facade_clients.conformance.checks import CheckOptions, Mismatch, Subject
 from sdp_facade_clients.events import await_sockets, immutable, open_database
@@ -224,7 +225,11 @@ class LiveSystem:
         try:
             self.database = open_database(options.tango_host)
             self.devices: Mapping[str, list[str]] = {
-                name: in_order(self.database.get_device_name("*", name), options) for name in classes
+                name: in_order(
+                    (one for one in self.database.get_device_name("*", name) if not is_foreign(one, icd.telescope)),
+                    options,
+                )
+                for name in classes
             }
         except tango.DevFailed as failed:
             what = f"the Tango database at {options.tango_host!r} does not answer: {failed.args[0].desc}"

@@ -23,6 +23,7 @@ from facade.kernel.console import Console, table, wide
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Attribute, DeviceClass
+from facade.kernel.names import domain
 from facade.kernel.printable import printable
 from facade.kernel.runtime.stopping import terminable
 from sdp_facade_clients.conformance.attributes import ATTRIBUTE_CHECKS, REPORT_CHECKS
@@ -69,7 +70,7 @@ def conformance(
     ] = False,
     subarray: Annotated[
         str, typer.Option(callback=device_name, help="Device to command; it must be OFF and EMPTY.")
-    ] = "mid-sdp/subarray/01",
+    ] = f"{domain(load_settings().telescope)}/subarray/01",
     outcome: Annotated[
         str,
         typer.Option(

@@ -282,7 +282,7 @@ class CheckedArgument:
 
 def arguments_of(icd: Icd) -> "Arguments":
     """Return the argument schemas of an interface; those of the installed one are compiled once."""
-    return _installed() if icd is load() else Arguments(icd)
+    return _installed() if icd.arguments is load().arguments else Arguments(icd)
 
 
 def mistakes(family: str, text: str) -> list[str]:

@@ -25,7 +25,7 @@ from facade.kernel.console import ERR
 from facade.kernel.errors import ConfigError
 from facade.kernel.runtime.stopping import stopping
 from facade.sdp.messages import MetricEncoding
-from facade.simulate.array import BAND, antenna_names, bandpass, has_interference
+from facade.simulate.array import MID, SimulatedArray, array_of, bandpass
 
 MOST_ANTENNAS = 512
 _MOST_CHANNELS = 65_536
@@ -75,6 +75,7 @@ class QualityScenario:
 
     seed: int = 1
     subarray: int = 1
+    array: SimulatedArray = MID
     antennas: int = 64
     channels: int = 1024
     encoding: MetricEncoding = "npy"
@@ -88,8 +89,8 @@ class QualitySeries:
         self.scenario = scenario
         self.rounds = 0
         self._dice = np.random.default_rng(scenario.seed)
-        self._frequencies = np.linspace(*BAND, scenario.channels)
-        self._interference = has_interference(self._frequencies)
+        self._frequencies = np.linspace(*scenario.array.band, scenario.channels)
+        self._interference = scenario.array.has_interference(self._frequencies)
         self._noise = _NOISE * self._dice.uniform(0.8, 1.2, scenario.antennas)
         self._flagged = self._dice.uniform(0.0, 0.03, scenario.antennas)
         self.bad = int(self._dice.integers(1, scenario.antennas))
@@ -118,7 +119,7 @@ class QualitySeries:
 
     def _axes(self) -> dict[str, tuple[Array, str]]:
         return {
-            "antennaNames": (np.array(antenna_names(self.scenario.antennas)), ""),
+            "antennaNames": (np.array(self.scenario.array.names(self.scenario.antennas)), ""),
             "channelFrequencies": (self._frequencies, "Hz"),
             "visibilityFrequencies": (self._frequencies, "Hz"),
         }
@@ -178,11 +179,18 @@ def quality(
     channels = (
         _CHANNELS if megabytes_per_second is None else channels_for(megabytes_per_second / rate, antennas=antennas)
     )
+    settings = load_settings()
     scenario = QualityScenario(
-        seed=seed, subarray=subarray, antennas=antennas, channels=channels, encoding=chosen, scan_id=scan_id
+        seed=seed,
+        subarray=subarray,
+        array=array_of(settings.telescope),
+        antennas=antennas,
+        channels=channels,
+        encoding=chosen,
+        scan_id=scan_id,
     )
     series, clock = QualitySeries(scenario), SystemClock()
-    writer = KafkaBus(Connection(load_settings(), clock=clock), client="simulate-quality").writer()
+    writer = KafkaBus(Connection(settings, clock=clock), client="simulate-quality").writer()
     pause, begin, records, size = threading.Event(), clock.monotonic(), 0, 0
     with stopping() as stopped:
         while not stopped() and (count is None or series.rounds < count):

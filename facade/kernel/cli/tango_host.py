@@ -6,16 +6,20 @@ from typing import Annotated
 
 import typer
 
+from facade.kernel.corba import is_database
 from facade.kernel.errors import ConfigError, InfraError
 
 _ANSWER = 2.0
-"""Longest wait for a connection [s]."""
+"""Longest wait for a connection, and for an answer [s]."""
 
 
 def first_that_answers(tango_host: str) -> str:
-    """Return the first of several databases with commas between that answers, as PyTango does; all if none does."""
+    """Return the first of several databases with commas between that answers; all if none does.
+
+    PyTango takes the first one that accepts a connection, also if that stands still.
+    """
     hosts = tango_host.split(",")
-    return next((one for one in hosts if not _fault(one)), tango_host) if len(hosts) > 1 else tango_host
+    return next((one for one in hosts if is_database(one, _ANSWER)), tango_host) if len(hosts) > 1 else tango_host
 
 
 TangoHost = Annotated[
@@ -24,6 +28,20 @@ TangoHost = Annotated[
         envvar="TANGO_HOST",
         callback=first_that_answers,
         help="Tango database, host:port; several: the first that answers.",
+    ),
+]
+
+
+def _each(tango_host: str) -> str:
+    return ",".join(filter(None, (one.strip() for one in tango_host.split(","))))
+
+
+EachTangoHost = Annotated[
+    str,
+    typer.Option(
+        envvar="TANGO_HOST",
+        callback=_each,
+        help="Tango databases, host:port with commas between; each gets the same.",
     ),
 ]
 

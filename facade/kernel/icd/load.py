@@ -25,6 +25,7 @@ from zipfile import ZipFile
 import msgspec
 from msgspec.structs import replace
 
+from facade.kernel.config import load_settings
 from facade.kernel.errors import ConfigError, IcdError
 from facade.kernel.icd.check_classes import check_attributes, check_classes
 from facade.kernel.icd.check_topics import check_legality, check_schemas, check_snapshots, check_topics
@@ -32,9 +33,10 @@ from facade.kernel.icd.checks import IcdFinding
 from facade.kernel.icd.expand import expand
 from facade.kernel.icd.explain import explain
 from facade.kernel.icd.model import Condition, DeviceClass, Executor, Icd, Location
+from facade.kernel.icd.telescope import of_telescope
 from facade.kernel.icd.topic_model import Operation, Role, Topic
 from facade.kernel.manifest import manifests
-from facade.kernel.names import PROGRAM
+from facade.kernel.names import PROGRAM, TELESCOPE
 from facade.kernel.resources import interface, resource
 
 _SCHEMA_SUFFIX = ".schema.json"
@@ -118,7 +120,9 @@ def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | No
         return None, findings
     units = tuple(unit for part in parts for unit in part.units)
     participants = tuple(line for part in parts for line in part.participants)
-    return expand(Icd(version=main.version, units=units, participants=participants, **_by_family(found))), []
+    return expand(
+        Icd(version=main.version, telescope=TELESCOPE, units=units, participants=participants, **_by_family(found))
+    ), []
 
 
 class _Part:
@@ -279,17 +283,19 @@ def check(icd: Icd, *, thorough: bool = False) -> list[IcdFinding]:
 def load(folder: Path | None = None) -> Icd:
     """Load and check the interface of a folder; without one, the installed interface, which is loaded once.
 
+    The installed interface has the names of the deployment: those of the setting ``telescope``.
+
     Raises
     ------
     IcdError
         There are mistakes; one line per finding, each with file, key, expected and present value.
     """
-    return _installed() if folder is None else _load(folder)
+    return _installed(load_settings().telescope) if folder is None else _load(folder)
 
 
 @cache
-def _installed() -> Icd:
-    return _load(None)
+def _installed(telescope: str) -> Icd:
+    return of_telescope(_load(None), telescope)
 
 
 def _load(folder: Path | None) -> Icd:

@@ -25,6 +25,7 @@ from facade.kernel.icd.topic_model import (
     UpperCamelCase,
 )
 from facade.kernel.messages import AlertSeverity
+from facade.kernel.names import TELESCOPE
 
 Rule = Literal[
     "count",
@@ -126,6 +127,8 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     """0: no image; otherwise the most rows."""
     each: tuple[str, ...] = ()
     """One attribute for each of these, with it instead of ``{}`` in name, label and description: ``SKA001..SKA133``."""
+    telescopes: tuple[str, ...] = ()
+    """Only devices of these telescopes have it; none named: those of all telescopes."""
     expert: bool = False
     """Shown to experts only (Tango's display level)."""
     sampling: Sampling | None = None
@@ -306,6 +309,8 @@ class Icd(IcdTable, frozen=True, kw_only=True):
     """The whole interface, checked."""
 
     version: str
+    telescope: str = TELESCOPE
+    """Telescope of whose devices it has the names; see `facade.kernel.icd.telescope`."""
     classes: dict[str, DeviceClass]
     topics: dict[str, Topic]
     roles: dict[str, Role] = msgspec.field(default_factory=dict)

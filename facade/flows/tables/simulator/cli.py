@@ -21,7 +21,7 @@ from facade.kernel.console import ERR, OUT
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.runtime.stopping import stopping
 from facade.sdp.messages import TableSegment
-from facade.simulate.array import BAND, DISHES, antenna_names, bandpass, has_interference
+from facade.simulate.array import MID, SimulatedArray, array_of, bandpass
 
 _PHASE, _PHASE_APART = 0.9, 0.1
 """Spread of the phases, and of the polarisations of one antenna [rad]."""
@@ -49,7 +49,8 @@ class SolutionScenario:
 
     seed: int = 1
     kind: str = "gains"
-    antennas: int = DISHES
+    array: SimulatedArray = MID
+    antennas: int = len(MID.receptors)
     channels: int = 1024
     polarisations: tuple[str, ...] = ("XX", "YY")
     interval: float = 600.0
@@ -71,9 +72,9 @@ class SolutionSeries:
         self.scenario = scenario
         self.solved = 0
         self._dice = np.random.default_rng(scenario.seed)
-        self._names = antenna_names(scenario.antennas)
-        self._frequencies = np.linspace(*BAND, scenario.channels)
-        self._interference = has_interference(self._frequencies)
+        self._names = scenario.array.names(scenario.antennas)
+        self._frequencies = np.linspace(*scenario.array.band, scenario.channels)
+        self._interference = scenario.array.has_interference(self._frequencies)
         shape = (scenario.antennas, len(scenario.polarisations))
         self._phase = self._walk(shape, _PHASE, _PHASE_APART)
         self._amplitude = 1 + 0.05 * self._dice.standard_normal(shape)
@@ -134,7 +135,12 @@ class SolutionSeries:
         snr = (self._snr[antenna] * self._shape).astype(np.float32)
         if self._failed[antenna]:
             return noise, np.zeros_like(snr)
-        slope = 2 * np.pi * (self._delay[antenna] - self._delay[0]) * (self._frequencies - np.mean(BAND))
+        slope = (
+            2
+            * np.pi
+            * (self._delay[antenna] - self._delay[0])
+            * (self._frequencies - np.mean(self.scenario.array.band))
+        )
         phase = self._phase[antenna] - self._phase[0] + slope[:, np.newaxis]
         gains = (self._amplitude[antenna] * self._shape[:, np.newaxis] * np.exp(1j * phase)).astype(np.complex64)
         snr[self._interference] = 0
@@ -179,7 +185,7 @@ def calibration(
     count: Annotated[int | None, typer.Option(min=1, help="Stop after this many. Default: at Ctrl-C.")] = None,
     megabytes: Annotated[float, typer.Option(min=0.01, max=1000, help="Size of a table.")] = 20.0,
     antennas: Annotated[int, typer.Option(min=1, max=512)] = 64,
-    pointing: Annotated[bool, typer.Option(help="Also send pointing offsets of all dishes.")] = True,
+    pointing: Annotated[bool, typer.Option(help="Also send pointing offsets, if there are dishes.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same gains.")] = 1,
     save: Annotated[
         Path | None, typer.Option(help="Folder for a copy of each table, to compare with the fetched ones.")
@@ -189,16 +195,17 @@ def calibration(
 
     The table's id goes to standard output, one line for each, once all of it is on the bus.
     """
-    clock, product = SystemClock(), f"subarray/{subarray:02d}"
+    clock, product, settings = SystemClock(), f"subarray/{subarray:02d}", load_settings()
     scenario = SolutionScenario(
         seed=seed,
         kind=kind,
+        array=array_of(settings.telescope),
         antennas=antennas,
         channels=channels_for(megabytes, antennas=antennas),
         interval=max(every, 60.0),
     )
-    series, offsets = SolutionSeries(scenario), PointingSeries(antenna_names(antennas), seed=seed)
-    bus = KafkaBus(Connection(load_settings(), clock=clock), client="simulate-calibration")
+    series, offsets = SolutionSeries(scenario), PointingSeries(scenario.array.names(antennas), seed=seed)
+    bus = KafkaBus(Connection(settings, clock=clock), client="simulate-calibration")
     tables = TableProducer(bus.writer(), clock)
     pause = threading.Event()
     with stopping() as stopped:
@@ -208,7 +215,7 @@ def calibration(
             name = f"{series.scenario.kind}-{subarray:02d}-{to_ms(clock.now_us())}"
             try:
                 sent = tables.send(f"{product}/{kind}", kind, content, ARROW, table=name)
-                if pointing:
+                if pointing and scenario.array.turns:
                     tables.send(f"{product}/pointing", "pointing", encode_pointing(offsets.next()), JSON)
             except BusError as error:  # the next one may succeed; this one is reported as lost
                 ERR.print(f"table {name} was not sent: {error}", style="red", markup=False)

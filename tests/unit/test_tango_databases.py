@@ -1,0 +1,165 @@
+"""Which of several Tango databases have the address of a server, and when it enters its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import tango
+
+from devices.kernel import databases
+from devices.kernel.databases import Exporting
+from facade.kernel.corba import Located, ObjectAddress
+
+OWN, OTHER = "IOR:own", "IOR:other"
+ADMIN, DEVICE = "dserver/SdpFacade/control", "mid-sdp/control/0"
+
+
+class Database:
+    """What one database has as the address of the server; it may refuse."""
+
+    def __init__(self, address: str | None, *, fails: str = "") -> None:
+        self.address, self.fails, self.exported = address, fails, list[str]()
+
+    def command_inout(self, command: str, argument: Any) -> Any:
+        if command == "DbGetDeviceInfo":
+            self._fail()
+            return [int(self.address is not None)], ["", self.address or "nada"]
+        assert command == "DbExportDevice"
+        self._fail()
+        self.exported.append(argument[0])
+        if argument[0] == ADMIN:
+            self.address = argument[1]
+        return None
+
+    def _fail(self) -> None:
+        if self.fails:
+            tango.Except.throw_exception(self.fails, "", "")
+
+    def get_db_host(self) -> str:
+        return "tango"
+
+    def get_db_port(self) -> str:
+        return "10000"
+
+
+class Device:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_name(self) -> str:
+        return self.name
+
+    def get_dev_idl_version(self) -> int:
+        return 6
+
+
+class Util:
+    def get_dserver_device(self) -> Device:
+        return Device(ADMIN)
+
+    def get_dserver_ior(self, _: Device) -> str:
+        return OWN
+
+    def get_device_list(self, _: str) -> list[Device]:
+        return [Device(ADMIN), Device(DEVICE)]
+
+    def get_device_ior(self, one: Device) -> str:
+        return f"IOR:{one.name}"
+
+
+Steps = Callable[[Sequence[Database], Located], Exporting]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    def make(present: Sequence[Database], other: Located) -> Exporting:
+        monkeypatch.setattr(databases, "answering", lambda: list(present))
+        monkeypatch.setattr(databases, "read_ior", lambda ior: ObjectAddress("host", 1, ior.encode()))
+        monkeypatch.setattr(databases, "locate", lambda address, within: other)
+        monkeypatch.setattr(tango.Util, "instance", lambda *_: Util())
+        return Exporting()
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("before", "other", "after"),
+    [
+        ([OWN, None], Located.HERE, [OWN, OWN]),  # the second one never had it
+        ([None, OWN], Located.HERE, [OWN, OWN]),  # the first one was restored
+        ([None, None], Located.HERE, [OWN, OWN]),  # all were restored
+        ([OTHER, OWN], Located.GONE, [OWN, OWN]),  # the first one was away while this server took over
+        ([OWN, OTHER], Located.HERE, [OWN, OWN]),  # the first one decides
+        ([OTHER, OWN], Located.HERE, [OTHER, OWN]),  # the other server may stay: it is not this one's to say
+        ([None, OTHER], Located.HERE, [None, OTHER]),
+        ([OTHER, None], Located.SILENT, [OTHER, None]),  # it may only stand still
+        ([], Located.HERE, []),
+    ],
+)
+def test_a_server_enters_its_address_and_takes_none_of_a_server_that_may_live(
+    make: Steps, before: list[str | None], other: Located, after: list[str | None]
+):
+    present = [Database(address) for address in before]
+    exporting = make(present, other)
+
+    for _ in range(databases._LOST_AFTER):
+        exporting.step()
+
+    assert [one.address for one in present] == after
+
+
+def test_a_server_that_stays_silent_is_taken_for_lost(make: Steps):
+    first, second = Database(OTHER), Database(OWN)
+    exporting = make([first, second], Located.SILENT)
+
+    for _ in range(databases._LOST_AFTER + 1):
+        assert first.address == OTHER
+        exporting.step()
+
+    assert first.address == OWN
+
+
+def test_the_admin_device_comes_last_so_that_a_broken_export_is_repeated(make: Steps):
+    database = Database(None)
+
+    make([database], Located.HERE).step()
+
+    assert database.exported == [DEVICE, ADMIN]
+
+
+def test_a_database_that_does_not_know_the_devices_is_told_of_once(make: Steps, caplog: pytest.LogCaptureFixture):
+    database = Database(None, fails="DB_DeviceNotDefined")
+    exporting = make([database], Located.HERE)
+
+    exporting.step()
+    exporting.step()
+    assert caplog.text.count("devices cannot be exported in the Tango database tango:10000") == 1
+
+    database.fails = ""
+    exporting.step()
+    assert database.address == OWN
+
+
+def test_a_call_that_fails_does_not_mean_that_nobody_serves(make: Steps):
+    """On a busy machine a call may take too long: the devices may be those of a successor all the same."""
+    first, second = Database(OTHER, fails="API_DeviceTimedOut"), Database(OWN)
+    exporting = make([first, second], Located.GONE)
+
+    exporting.step()
+    assert first.address == OTHER
+
+    first.fails = ""
+    exporting.step()
+    assert first.address == OWN
+
+
+def test_databases_that_answer_come_first_for_a_process_that_starts(monkeypatch: pytest.MonkeyPatch):
+    configured = "still:1, here:2,there:3"
+    monkeypatch.setattr(databases, "_configured", lambda: configured)
+    monkeypatch.setattr(databases, "is_database", lambda address, within: not address.startswith("still"))
+    monkeypatch.setenv("TANGO_HOST", configured)
+
+    databases.put_first()
+
+    assert databases.os.environ["TANGO_HOST"] == "here:2,there:3,still:1"
+    assert databases.addresses() == ("still:1", "here:2", "there:3")
