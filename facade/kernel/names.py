@@ -54,5 +54,5 @@ FAMILIES: Final[dict[str, tuple[str, int, str]]] = {
 
 
 def domain(telescope: str) -> str:
-    """Return the first part of the names of the devices of a telescope, such as ``mid-sdp``."""
+    """Return the first part of the names of the devices of a telescope."""
     return f"{telescope}-{SHORT}"

@@ -11,8 +11,8 @@ from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.telescope import instance_of, is_foreign, of_telescope
+from facade.kernel.instances import instances, registration
 from facade.simulate.array import LOW, MID, array_of
-from facade.tools.exports.tango_db import instances, registration
 
 MID_ICD = load()
 LOW_ICD = of_telescope(MID_ICD, "low")

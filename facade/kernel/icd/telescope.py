@@ -41,7 +41,7 @@ _TEXTS = ("description", "check", "response")
 
 
 def is_foreign(device: str, telescope: str) -> bool:
-    """Return whether a device belongs to the SDP of another telescope, which shares the Tango database."""
+    """Return whether a device belongs to the facility at another telescope, which shares the Tango database."""
     found = device.partition("/")[0].lower()
     return found.endswith(domain("")) and found != domain(telescope)
 
