@@ -39,7 +39,7 @@ class MomentArchive:
 
     def __init__(self, store: Store, history: HistoryArchive, icd: Icd, rack_size: int, clock: Clock) -> None:
         self._history, self._icd, self._rack_size, self._clock = history, icd, rack_size, clock
-        self._topics = {
+        self.topics = {
             topic: NewestRecords(store, topic, undecoded)
             for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS)
         }
@@ -72,8 +72,8 @@ class MomentArchive:
         unknown: dict[str, str] = {}
 
         def part(name: str, make: Callable[[Time], Any], *topics: str) -> Any:
-            if lacking := [topic for topic in topics if not self._topics[topic].is_kept]:
-                unknown[name] = f"the archive has no records of the topic {lacking[0]}"
+            if lacking := self.lacking(*topics):
+                unknown[name] = f"the archive has no records of the topic {lacking}"
                 return None
             return make(until)
 
@@ -82,14 +82,14 @@ class MomentArchive:
             "values": values,
             "alarms": part("alarms", self._alarms, messages.STATES),
             "alerts": part("alerts", self._alerts, messages.ALERTS),
-            "commands": part("commands", self._commands, COMMANDS, ACKS),
+            "commands": part("commands", lambda time: self.commands(time - COMMANDS_BACK, time), COMMANDS, ACKS),
             "unknown": unknown,
         }
 
     def _alarms(self, until: Time) -> list[dict[str, Any]]:
         device = str(self._icd.classes[ALERTS_CLASS].device)
         flow = AlertsFlow(self._icd, device, self._rack_size, GivenActions(tuple, self._clock))
-        newest = self._topics[messages.STATES].at(max(until - ALARMS_BACK, NEVER), until)
+        newest = self.topics[messages.STATES].at(max(until - ALARMS_BACK, NEVER), until)
         for key, one in sorted(newest.items(), key=lambda pair: pair[1][:2]):
             (value,) = one.content
             if value is not None:  # with only the newest records, none has to be forgotten
@@ -99,8 +99,8 @@ class MomentArchive:
 
     def _alerts(self, until: Time) -> list[dict[str, Any]]:
         begin = max(until - _ALERTS_BACK, NEVER)
-        newest = nlargest(_MOST_ALERTS, self._topics[messages.ALERTS].records(begin, until), key=_order)
-        proofs = self._topics[messages.ACTIONS]
+        newest = nlargest(_MOST_ALERTS, self.topics[messages.ALERTS].records(begin, until), key=_order)
+        proofs = self.topics[messages.ACTIONS]
         given = GivenActions(lambda: proofs.records(max(begin - 10 * MINUTE, NEVER), until + MINUTE), self._clock)
         entries: list[dict[str, Any]] = []
         for record in reversed(newest):
@@ -111,11 +111,16 @@ class MomentArchive:
                 entries.append({"time": as_seconds(record.timestamp_us), "action": msgspec.to_builtins(message)})
         return entries
 
-    def _commands(self, until: Time) -> dict[str, list[dict[str, Any]]]:
-        begin = max(until - COMMANDS_BACK, NEVER)
+    def lacking(self, *topics: str) -> str:
+        """Return the first of some topics that the archive has not; empty: it has them all."""
+        return next((topic for topic in topics if not self.topics[topic].is_kept), "")
+
+    def commands(self, begin: Time, until: Time) -> dict[str, list[dict[str, Any]]]:
+        """Return the newest commands given from `begin` to `until` by device, as of GetCommandHistory."""
+        begin = max(begin, NEVER)
         past = Past(begin)
         for topic, add in ((HELD_COMMANDS, past.add_held), (COMMANDS, past.add_command), (ACKS, past.add_ack)):
-            for record in self._topics[topic].records(begin, until):
+            for record in self.topics[topic].records(begin, until):
                 add(record)
         found: dict[str, list[dict[str, Any]]] = {}
         for one in reversed(past.commands()):

@@ -42,6 +42,7 @@ from sdp_facade_clients.web.doors import (
 from sdp_facade_clients.web.feed import HOUR, SPANS, Feed, Points
 from sdp_facade_clients.web.openapi import document
 from sdp_facade_clients.web.site import Site
+from sdp_facade_clients.web.timeline import Timelines
 
 if TYPE_CHECKING:  # its libraries are of another extra
     from sdp_facade_clients.web.archived import ArchivedAnswers
@@ -143,6 +144,7 @@ class _Pages:
         self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
         self._follow, self._problem, self._before = follow, problem, before
         self._answers = answers
+        self._timelines = Timelines(feed, site, SystemClock(), answers.timeline if answers else None)
         self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
         self._of_archive = _Places(anybody=2, people=2)
         self._checks = CapacityLimiter(1)
@@ -183,6 +185,9 @@ class _Pages:
             "openapi.json": asked(document),
             "at": asked(self._at, "time", "device", places=self._of_archive),
             "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
+            "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_archive),
+            "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_archive),
+            "execution-block": asked(self._timelines.execution_block, "id", places=self._of_archive),
             "me": self._me,
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute", "hours"),

@@ -8,6 +8,7 @@ from facade.archive.history import HistoryArchive, unit_in
 from facade.archive.moment import COMMANDS_BACK, MomentArchive
 from facade.archive.stores import Store
 from facade.archive.thinned import thin
+from facade.archive.timeline import TimelineArchive
 from facade.flows.telemetry.plan import FIGURES
 from facade.kernel.clock import DAY, Clock, as_duration, as_seconds, utc_text
 from facade.kernel.errors import ConfigError
@@ -60,6 +61,7 @@ class ArchivedAnswers:
         listed = cast(Store, _ListedStore(store, clock))
         self._history, self._icd, self._site = HistoryArchive(listed), icd, site
         self._moments = MomentArchive(listed, self._history, icd, rack_size, clock)
+        self.timeline = TimelineArchive(listed, self._history, self._moments)
 
     def at(self, time: str, device: str) -> dict[str, Any]:
         """Return what the devices showed at a second, by default the newest of the archive.
