@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,7 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from facade.archive.stores import FolderStore
 from facade.infra.ports import choose_port
-from facade.kernel.clock import SystemClock
+from facade.kernel.clock import Clock, SystemClock
+from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import site as web_site
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.archived import ArchivedAnswers
@@ -22,7 +24,7 @@ from tests.support.deployment import ICD, MASTER
 from tests.support.waiting import HANG, until
 from tests.unit.test_history_archive import RATE
 from tests.unit.test_moment_archive import SUBARRAY, night
-from tests.unit.test_web_app import Asked
+from tests.unit.test_web_app import Asked, kept
 from tests.unit.test_web_feed import Scene
 
 TOKEN = "operator-token-00001"
@@ -35,16 +37,24 @@ expect.set_options(timeout=HANG * 1000)
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve a page whose devices say EMPTY now, with an archive of ten minutes."""
-    Asked.calls, Asked.error = [], None
-    monkeypatch.setattr(web_site, "AskedDevice", Asked)
     night(tmp_path)
-    clock, scene = SystemClock(), Scene(SystemClock())
+    with served(tmp_path, monkeypatch, SystemClock()) as found:
+        yield found
+
+
+@contextmanager
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[str]:
+    """Serve a page with an archive."""
+    Asked.calls, Asked.error, Asked.commands = [], None, []
+    monkeypatch.setattr(web_site, "AskedDevice", Asked)
+    monkeypatch.setattr(web_app, "SystemClock", lambda: clock)
+    scene = Scene(clock)
     scene.change("EMPTY", attribute="obsState", device=SUBARRAY)
     scene.change(2, attribute="unacknowledgedCount", device="mid-sdp/alerts/0")
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    answers = ArchivedAnswers(FolderStore(tmp_path), ICD, site, clock, 50)
-    doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), clock)
-    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers)
+    answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50)
+    doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), SystemClock())
+    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers, keep=kept.append)
     server = uvicorn.Server(
         uvicorn.Config(app, port=(port := choose_port()), log_config=None, timeout_graceful_shutdown=1)
     )
@@ -116,7 +126,7 @@ def test_a_second_of_the_past_is_shown_marked_linked_and_left(browser: Browser, 
     # A trend of that time comes from the archive, with marks of what happened.
     other.goto(f"{address}/?at=2027-01-15T08:08:20Z#/node/{NODE}")
     figure = other.locator(f'[data-plot="{RATE}"] figcaption')
-    expect(figure).to_have_text(re.compile("^Heap rate.*; marked: commands 1, alarms 0$"))
+    expect(figure).to_have_text(re.compile("^Heap rate.*; marked: commands 1, alarms 1$"))
     # Time goes on, and one key leads back to now.
     page.get_by_role("button", name="Play").click()
     expect(obs_state).to_have_text("SCANNING")

@@ -1,6 +1,5 @@
 """What happened in a span of time, and one execution block from its first to its last record: archived and live."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +13,15 @@ from facade.flows.blocks.source import BLOCKS, block_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
 from facade.flows.tables.messages import table_record
 from facade.kernel.bus.memory import MemoryLog
-from facade.kernel.clock import SystemClock, utc_text
+from facade.kernel.clock import ManualClock, SystemClock, utc_text
 from facade.sdp.device_state import StateMessage, state_record
 from facade.sdp.messages import ProcessingBlock, Table
+from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import site as web_site
 from sdp_facade_clients.web.archived import ArchivedAnswers
 from tests.support.archives import ICD, START, archive
-from tests.unit.test_history_archive import MINUTE, record
+from tests.support.deployment import MASTER
+from tests.unit.test_history_archive import MINUTE, RATE, record
 from tests.unit.test_moment_archive import SUBARRAY, at, put
 from tests.unit.test_web_app import Asked
 from tests.unit.test_web_feed import Scene
@@ -29,6 +30,7 @@ from tests.unit.test_web_history import DEVICES, client, site, validator
 EB, NEXT = "eb-mvp01-20270115-00001", "eb-mvp01-20270115-00002"
 OTHER = "mid-sdp/subarray/02"
 TOPICS = ("history", "alerts", "commands", "command-acks", "commands-held", "state", "tables", BLOCKS)
+LATENCY = RATE.replace("heapRate", "latencyP99")
 B = START / 1e6
 """The begin [Unix s]."""
 
@@ -56,6 +58,8 @@ def observation(folder: Path) -> None:
     for minute in range(11):
         if minute not in (3, 4):  # the server was down
             log.append(record(minute * MINUTE, "ON", f"{SUBARRAY}/State"))
+        for name in (RATE, LATENCY, f"{MASTER}/heapRate"):
+            log.append(record(minute * MINUTE, float(minute), name))
     for seconds, name in ((50, "On"), (100, "AssignResources"), (400, "AssignResources")):
         command(log, seconds, name)
     command(log, 150, "On", OTHER)
@@ -83,23 +87,13 @@ def observation(folder: Path) -> None:
 
 
 @pytest.fixture
-def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TestClient:
     Asked.calls, Asked.error, Asked.commands = [], None, []
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
     observation(tmp_path)
-    made, clock = site(DEVICES), SystemClock()
-    monkeypatch.setattr("sdp_facade_clients.web.app.SystemClock", lambda: Morning(clock))
-    yield client(ArchivedAnswers(FolderStore(tmp_path), ICD, made, Morning(clock), 50), made)
-
-
-class Morning(SystemClock):
-    """A clock that stands an hour after the observation."""
-
-    def __init__(self, clock: SystemClock) -> None:
-        super().__init__()
-
-    def now_us(self) -> Any:
-        return at(3600)
+    made, clock = site(DEVICES), ManualClock(B + 3600)
+    monkeypatch.setattr(web_app, "SystemClock", lambda: clock)
+    return client(ArchivedAnswers(FolderStore(tmp_path), ICD, made, clock, 50), made)
 
 
 def between(page: TestClient, begin: float, end: float, **more: str) -> Any:
