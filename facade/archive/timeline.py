@@ -6,6 +6,7 @@ the AssignResources that led to it, and ends when the subarray reports another o
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,15 +14,17 @@ import msgspec
 from facade.archive.history import HistoryArchive
 from facade.archive.moment import ALARMS_BACK, MomentArchive
 from facade.archive.newest import NewestRecords, undecoded
+from facade.archive.night.span import Night
 from facade.archive.stores import Store
 from facade.flows.alerts import messages as alerts
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.blocks.source import BLOCKS, read_block
 from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import MINUTE, NEVER, Duration, Time, as_seconds, as_time
+from facade.kernel.clock import MINUTE, NEVER, Clock, Duration, Time, as_seconds, as_time
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.errors import ConfigError
+from facade.kernel.icd.model import Icd
 from facade.sdp.device_state import OBS_STATE, TOPIC, StateMessage, decode_state
 from facade.sdp.durations import parse_time
 from facade.sdp.messages import ProcessingBlock, Table
@@ -102,6 +105,18 @@ class TimelineArchive:
         found = [one for one in self.execution_blocks(max(now - ALARMS_BACK, NEVER), now) if one.id == id]
         return self._whole(found[0], now) if found else None
 
+    def night(self, id: str, now: Time) -> Night:
+        """Return the time of an execution block for a report; one that has not ended lasts until `now`."""
+        found = self.execution_block(id, now)
+        if found is None:
+            known = [one.id for one in self.execution_blocks(max(now - ALARMS_BACK, NEVER), now)]
+            near = ", ".join(get_close_matches(id, known, 5, 0.0))
+            raise ConfigError(
+                f"expected an execution block of the archive's last 30 days, got {id!r:.100}; near: {near}"
+            )
+        end = now if found.end is None else as_time(found.end)
+        return Night(as_time(found.begin), end + Duration(1), id)
+
     def _whole(self, block: ExecutionBlock, now: Time) -> ExecutionBlock:
         """Let a block begin with its assignment, and end with its last processing block."""
         first = as_time(block.begin)
@@ -168,6 +183,12 @@ class TimelineArchive:
     def _gaps(self, device: str, begin: Time, end: Time) -> Sequence[tuple[float, float]]:
         gaps = self._history.find(f"{device}/State", begin, end).gaps
         return [(as_seconds(known), as_seconds(again)) for again, known in gaps.items()]
+
+
+def timeline_archive(store: Store, icd: Icd, rack_size: int, clock: Clock) -> TimelineArchive:
+    """Return the archive of a store."""
+    history = HistoryArchive(store)
+    return TimelineArchive(store, history, MomentArchive(store, history, icd, rack_size, clock))
 
 
 def alarm_entry(time: float, alert: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from typer.testing import CliRunner
 
 from facade.archive.stores import FolderStore
 from facade.flows.alerts.follower import FollowedAlert
@@ -13,6 +14,7 @@ from facade.flows.blocks.source import BLOCKS, block_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
 from facade.flows.tables.messages import table_record
 from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.cli.app import app
 from facade.kernel.clock import ManualClock, SystemClock, utc_text
 from facade.sdp.device_state import StateMessage, state_record
 from facade.sdp.messages import ProcessingBlock, Table
@@ -134,6 +136,22 @@ def test_an_execution_block_is_from_its_assignment_to_the_end_of_its_last_proces
     assert [one["product"] for one in found["tables"]] == ["subarray/01/gains"], "of its subarray"
     assert [(one["time"] - B, one["state"]) for one in found["blocks"]] == [(104, "RUNNING"), (450, "FINISHED")]
     assert page.get("/api/execution-block", params={"id": NEXT}).json()["is_open"] is True
+
+
+def test_an_execution_block_has_a_report_for_people_and_by_a_command(page: TestClient, tmp_path: Path) -> None:
+    refused = page.get("/api/report", params={"id": EB})
+    assert (refused.status_code, "nobody has signed in" in refused.text) == (403, True)
+    assert page.post("/api/sign-in", json={"token": "operator-token-00001"}).status_code == 200
+    answer = page.get("/api/report", params={"id": EB})
+    assert answer.headers["content-disposition"].startswith("attachment")
+    for said in (f"<h1>Execution block {EB}</h1>", "2027-01-15 08:01:40 UTC to 2027-01-15 08:07:30 UTC", "gains"):
+        assert said in answer.text
+    file = tmp_path / "block.html"
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "--block", EB, "-o", str(file)])
+    assert (done.exit_code, f"Execution block {EB}" in file.read_text()) == (0, True)
+    for more, said in ((["--night", "2027-01-15"], "either --block"), ([], "near: ")):
+        wrong = CliRunner().invoke(app, ["report", str(tmp_path), "--block", "eb-none", *more])
+        assert said in str(wrong.exception or wrong.output)
 
 
 @pytest.mark.parametrize(

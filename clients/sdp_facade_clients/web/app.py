@@ -188,6 +188,7 @@ class _Pages:
             "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_archive),
             "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_archive),
             "execution-block": asked(self._timelines.execution_block, "id", places=self._of_archive),
+            "report": self._report,
             "me": self._me,
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute", "hours"),
@@ -278,6 +279,14 @@ class _Pages:
         times, values = self._feed.trend(device, attribute, span)
         earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf, span)
         return earlier + times, earlier_values + values
+
+    async def _report(self, request: Request) -> Response:
+        """Answer with the report of an execution block as a file; it takes long, so only people may ask for it."""
+        _require(self._person(request), PageRole.VIEWER)
+        id = request.query_params.get("id", "")
+        page = await self._of_archive.run(lambda: self._archived().report(id), is_person=True)
+        head = {"Content-Disposition": 'attachment; filename="execution-block.html"', "Cache-Control": "no-store"}
+        return Response(page, media_type="text/html", headers=head)
 
     async def _check(self, request: Request) -> Response:
         _, asked = await self._may(request, PageRole.VIEWER)

@@ -23,6 +23,8 @@ class Night:
 
     begin_us: Time
     end_us: Time
+    block: str = ""
+    """Id of the execution block whose time it is; empty: of none."""
 
     @cached_property
     def slot_us(self) -> Duration:

@@ -16,6 +16,7 @@ import { nodesPage } from "./nodes.js";
 import { pastBar, pastButton, startPast } from "./past.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
 import { subarrayPage } from "./subarray.js";
+import { setSpans } from "./trends.js";
 
 const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
@@ -35,6 +36,7 @@ function draw() {
   const [page, what] = address();
   if (shown !== location.hash) {
     dropPlots();
+    if (shown?.startsWith("#/block/")) setSpans([]); // it was that of the block
     shown = location.hash;
     OPENED[page]?.(what);
   }

@@ -3,8 +3,8 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { entryTable, numberOf } from "./happened.js";
 import { age, tile } from "./parts.js";
-import { setSpans, trend, spans } from "./plots.js";
-import { ask, only, utc } from "./store.js";
+import { setSpans, spans, trend } from "./trends.js";
+import { ask, only, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 
 const TRENDS = ["heapRate", "packetLossFraction", "latencyP99"];
@@ -54,7 +54,9 @@ export function blockPage(id) {
   const master = only("SdpMaster");
   return html`${tile(`Execution block ${id}`, html`${said()}<p>Subarray <a href=${`#/subarray/${found.device}`}>${numberOf(found.device)}</a>,
       from ${utc(found.begin)} ${found.is_open ? "; it goes on" : `to ${utc(found.end)} (${age(found.end - found.begin)})`}</p>
-      <p class="soft">The address of this page shows the same to others.</p>`, "full")}
+      <p class="soft">The address of this page shows the same to others.</p>
+      ${store.site.archive && store.me.name ? html`<p><a href=${`api/report?id=${encodeURIComponent(id)}`} download=${`${id}.html`}>Report</a>
+        <small>of all of SDP in this time, as that of a night</small></p>` : nothing}`, "full")}
     ${tile("Figures of the ingest nodes", html`${spans()}<div class="trends">${TRENDS.map((name) => trend(master, name))}</div>`, "full")}
     ${tile("What happened", entryTable(found), "full")}`;
 }

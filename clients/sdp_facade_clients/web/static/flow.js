@@ -4,9 +4,10 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { age, cell, figures, sourceOf, subarrayOf, text, tile, unneeded } from "./parts.js";
 import { happenedList } from "./happened.js";
-import { image, spans, spectrum, trend, waterfall } from "./plots.js";
+import { image, spectrum, waterfall } from "./plots.js";
 import { devicesOf, follow, kindOf, look, now, store } from "./store.js";
 import { statusTile } from "./pages.js";
+import { spans, trend } from "./trends.js";
 
 const MOST_TRENDS = 8;
 const MOST_ROWS = 200;
