@@ -1,6 +1,7 @@
 // Execution blocks: the list of the last days, and the timeline of one, which its address gives to others.
 
 import { html, nothing } from "./vendor/lit-html.js";
+import { commentForm } from "./acts.js";
 import { entryTable, numberOf } from "./happened.js";
 import { age, tile } from "./parts.js";
 import { setSpans, spans, trend } from "./trends.js";
@@ -55,6 +56,7 @@ export function blockPage(id) {
   return html`${tile(`Execution block ${id}`, html`${said()}<p>Subarray <a href=${`#/subarray/${found.device}`}>${numberOf(found.device)}</a>,
       from ${utc(found.begin)} ${found.is_open ? "; it goes on" : `to ${utc(found.end)} (${age(found.end - found.begin)})`}</p>
       <p class="soft">The address of this page shows the same to others.</p>
+      ${store.past ? nothing : commentForm(id)}
       ${store.site.archive && store.me.name ? html`<p><a href=${`api/report?id=${encodeURIComponent(id)}`} download=${`${id}.html`}>Report</a>
         <small>of all of SDP in this time, as that of a night</small></p>` : nothing}`, "full")}
     ${tile("Figures of the ingest nodes", html`${spans()}<div class="trends">${TRENDS.map((name) => trend(master, name))}</div>`, "full")}
