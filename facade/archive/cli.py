@@ -169,9 +169,7 @@ def report(
         str | None, typer.Option("--from", metavar="TIME", help="Or from this time, in UTC, such as 2026-11-21T18:00.")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="To this time, in UTC.")] = None,
-    block: Annotated[
-        str, typer.Option(metavar="ID", help="Or the execution block of this id, from its first to its last record.")
-    ] = "",
+    eb: Annotated[str, typer.Option(metavar="EB", help="Or the time of this execution block.")] = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="HTML file. Default: named by its begin, in this folder.")
     ] = None,
@@ -183,15 +181,15 @@ def report(
     Example: sdp-facade report /data/archive --night 2026-11-21
     """
     icd, store, clock, rack_size = load(), open_store(place), SystemClock(), load_settings().rack_size
-    if not block:
+    if not eb:
         span = choose_night(night, begin, end)
     elif night or begin or end:
-        raise ConfigError("expected either --block, or --night, or --from and --to")
+        raise ConfigError("expected either --eb, or --night, or --from and --to")
     else:
-        span = timeline_archive(store, icd, rack_size, clock).night(block, newest_time(store))
+        span = timeline_archive(store, icd, rack_size, clock).night(eb, newest_time(store))
     made = read_night(store, icd, span, rack_size, _progress(clock))
     page = render(made, without_secrets(place), clock.now_us())
-    name = block or (f"night-{night}" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}")
+    name = eb or (f"night-{night}" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}")
     file = output or Path(f"{name}.html")
     with writing(file):
         write_whole(file, page.encode())

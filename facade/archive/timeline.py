@@ -1,11 +1,11 @@
 """What happened in a span of time: commands, states, alarms, tables and processing blocks, and whole execution blocks.
 
 All of it comes from topics with few records, so a day takes as long as an hour. A record counts by Kafka's time. The
-controllers' reports on ``state`` tell the observing state of each subarray and its execution block; a block begins with
-the AssignResources that led to it, and ends when the subarray reports another one.
+controllers' reports on ``state`` tell the observing state of each subarray and its execution block. A block lasts from
+the first record that names it, which is that of its command, to the last one, or until its subarray has left it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
@@ -21,18 +21,14 @@ from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.blocks.source import BLOCKS, read_block
 from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import MINUTE, NEVER, Clock, Duration, Time, as_seconds, as_time
+from facade.kernel.clock import NEVER, Clock, Duration, Time, as_seconds, as_time
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from facade.sdp.device_state import OBS_STATE, TOPIC, StateMessage, decode_state
-from facade.sdp.durations import parse_time
 from facade.sdp.messages import ProcessingBlock, Table
 
 EB_ID: Final = "ebID"
-ASSIGN: Final = "AssignResources"
-ASSIGNED_BEFORE: Final = 10 * MINUTE
-"""Longest time from the command that assigns the resources to the report of its execution block [us]."""
 MOST: Final = 1000
 """Most entries of a kind in one answer; the newest ones count."""
 _TABLES: Final = "tables"
@@ -102,8 +98,14 @@ class TimelineArchive:
 
     def execution_block(self, id: str, now: Time) -> ExecutionBlock | None:
         """Return an execution block from its first to its last record, if the archive has one of the last 30 days."""
-        found = [one for one in self.execution_blocks(max(now - ALARMS_BACK, NEVER), now) if one.id == id]
-        return self._whole(found[0], now) if found else None
+        begin = max(now - ALARMS_BACK, NEVER)
+        found = next((one for one in self.execution_blocks(begin, now) if one.id == id), None)
+        topics = [topic for topic in (COMMANDS, BLOCKS, TOPIC) if not self._lacking(topic)]
+        span = record_span((one for topic in topics for one in self._records(topic, begin, now)), id)
+        if found is None or span is None:
+            return found
+        first, last = map(as_seconds, span)
+        return found._replace(begin=min(first, found.begin), end=None if found.end is None else max(last, found.end))
 
     def night(self, id: str, now: Time) -> Night:
         """Return the time of an execution block for a report; one that has not ended lasts until `now`."""
@@ -115,18 +117,7 @@ class TimelineArchive:
                 f"expected an execution block of the archive's last 30 days, got {id!r:.100}; near: {near}"
             )
         end = now if found.end is None else as_time(found.end)
-        return Night(as_time(found.begin), end + Duration(1), id)
-
-    def _whole(self, block: ExecutionBlock, now: Time) -> ExecutionBlock:
-        """Let a block begin with its assignment, and end with its last processing block."""
-        first = as_time(block.begin)
-        given = [] if self._lacking(COMMANDS, ACKS) else self._commands(first - ASSIGNED_BEFORE, first)
-        block = block._replace(begin=assigned(given, block.device, block.begin))
-        if block.end is None:
-            return block
-        told = [] if self._lacking(BLOCKS) else self._blocks(first, now)
-        last = max((one["time"] for one in told if one["eb_id"] == block.id), default=0.0)
-        return block._replace(end=max(block.end, last))
+        return Night(as_time(found.begin), end + Duration(1000), id)
 
     def _lacking(self, *topics: str) -> str:
         """Return the first of some topics that the archive has not; empty: it has them all."""
@@ -202,12 +193,24 @@ def block_entry(block: ProcessingBlock) -> dict[str, Any]:
     return {"time": as_seconds(block.time)} | {name: getattr(block, name) for name in names}
 
 
-def given_at(command: Mapping[str, Any]) -> float:
-    """Return when a command was given [Unix s]."""
-    return as_seconds(parse_time(command["submitted_time"], "submitted_time"))
+def record_span(records: Iterable[Record], eb: str) -> tuple[Time, Time] | None:
+    """Return the times of the first and the last record of an execution block, by Kafka; None: no record names it.
 
+    Records name a block by its id, as a JSON text; that its subarray has left it is its last one.
 
-def assigned(commands: Sequence[Mapping[str, Any]], device: str, reported: float) -> float:
-    """Return when the command was given that led to an execution block, which was reported at a time [Unix s]."""
-    times = [given_at(one) for one in commands if (one["device"], one["name"]) == (device, ASSIGN)]
-    return max((one for one in times if reported - as_seconds(ASSIGNED_BEFORE) <= one <= reported), default=reported)
+    Parameters
+    ----------
+    records
+        Those of ``commands``, then of ``processing-blocks``, then of ``state``, each in the order of the log.
+    """
+    name, active, times = f'"{eb}"'.encode(), set[str](), list[Time]()
+    for record in records:
+        value = record.value or b""
+        is_of_it = name in value
+        state = decode_state(value) if record.topic == TOPIC and EB_ID.encode() in value else None
+        if isinstance(state, StateMessage) and state.attribute == EB_ID:
+            is_of_it = state.value == eb or state.device in active
+            (active.add if state.value == eb else active.discard)(state.device)
+        if is_of_it:
+            times.append(record.timestamp_us)
+    return (min(times), max(times)) if times else None

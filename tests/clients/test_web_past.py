@@ -54,7 +54,7 @@ def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Itera
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
     answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50)
     doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), SystemClock())
-    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers, keep=kept.append)
+    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers, keep=kept.append, comment=kept.append)
     server = uvicorn.Server(
         uvicorn.Config(app, port=(port := choose_port()), log_config=None, timeout_graceful_shutdown=1)
     )
@@ -143,3 +143,63 @@ def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, a
     value = page.locator(state(page)).first
     expect(value).to_have_class(re.compile("invalid"))
     expect(value).not_to_contain_text("EMPTY")
+
+
+def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str) -> None:
+    kept.clear()
+    page = opened(browser, f"{address}/#/acts")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    entries = [
+        {"time": at, "kind": "comment", "act": "comment at the page", "target": "id-7", "operator": who, "client": "",
+         "said": said, "rests_on": "nothing"}
+        for at, who, said in ((1.8e9, "anna", "the second node was slow"), (1.8e9, "eve", "all well"))
+    ]  # fmt: skip
+    page.route("**/api/acts*", lambda route: route.fulfill(json=entries))
+    page.get_by_label("Comment").fill("the second node was slow")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_text("Kept: a comment about")).to_be_visible()
+    assert [(one.act, one.person, one.text) for one in kept if one.act == "comment"] == [
+        ("comment", "anna", "the second node was slow")
+    ]
+    rows = page.get_by_role("group", name="What people did").get_by_role("row")
+    expect(rows).to_have_count(3)
+    page.get_by_label("Text").fill("Slow")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text("anna")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_shows_and_acknowledges_an_alarm_without_sideways_scrolling(
+    browser: Browser, address: str, theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarm = {
+        "condition": "receiveOverrun",
+        "source": "receive/0007",
+        "state": "UNACK",
+        "severity": "ALARM",
+        "text": "x",
+    }
+    monkeypatch.setattr(Asked, "alarms", [alarm | {"occurrence": 1, "raised_at": 1.8e9}])
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "color_scheme": theme}
+    page = browser.new_context(**phone).new_page()
+    page.set_default_timeout(HANG * 1000)
+    page.goto(address)
+    wide = (
+        "[...document.querySelectorAll('html, .tile, .scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+    )
+    expect(page.get_by_role("heading", name="Most urgent alarms")).to_be_visible()
+    expect(page.locator('.cards [data-title="obsState"]')).to_have_text("EMPTY")
+    assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []
+    page.get_by_role("button", name="Sign in").tap()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").tap()
+    page.get_by_role("link", name="Alarms", exact=False).first.tap()
+    page.get_by_role("group", name="Alarms", exact=True).locator(".row button").tap()
+    acknowledge = page.locator("#one-alarm").get_by_role("button", name="Acknowledge")
+    expect(acknowledge).to_be_in_viewport()
+    acknowledge.tap()
+    expect(page.locator("#one-alarm").get_by_role("status")).to_contain_text("done for 1 alarm")
+    assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []
+    assert [one[1] for one in Asked.calls if one[1] == "Acknowledge"] == ["Acknowledge"]

@@ -42,10 +42,10 @@ def report(log: MemoryLog, seconds: float, attribute: str, value: str, device: s
     put(log, state_record(message), seconds)
 
 
-def command(log: MemoryLog, seconds: float, name: str, device: str = SUBARRAY) -> None:
+def command(log: MemoryLog, seconds: float, name: str, device: str = SUBARRAY, eb: str = "") -> None:
     id = command_id(at(seconds), 1, name)
     given = CommandMessage(
-        id=id, device=device, command=name, argument={}, transaction_id=f"t{seconds}", issued=at(seconds),
+        id=id, device=device, command=name, argument={"eb_id": eb}, transaction_id=f"t{seconds}", issued=at(seconds),
         not_after=at(seconds + 60), deadline=at(seconds + 90), ceiling=at(seconds + 200), repeatable=False,
         origin="subarray", operator="anna",
     )  # fmt: skip
@@ -62,8 +62,8 @@ def observation(folder: Path) -> None:
             log.append(record(minute * MINUTE, "ON", f"{SUBARRAY}/State"))
         for name in (RATE, LATENCY, f"{MASTER}/heapRate"):
             log.append(record(minute * MINUTE, float(minute), name))
-    for seconds, name in ((50, "On"), (100, "AssignResources"), (400, "AssignResources")):
-        command(log, seconds, name)
+    for seconds, name, eb in ((50, "On", ""), (100, "AssignResources", EB), (400, "AssignResources", NEXT)):
+        command(log, seconds, name, eb=eb)
     command(log, 150, "On", OTHER)
     for seconds, value in ((10, "EMPTY"), (102, "IDLE"), (103, "IDLE"), (200, "SCANNING"), (300, "IDLE")):
         report(log, seconds, "obsState", value)
@@ -147,10 +147,10 @@ def test_an_execution_block_has_a_report_for_people_and_by_a_command(page: TestC
     for said in (f"<h1>Execution block {EB}</h1>", "2027-01-15 08:01:40 UTC to 2027-01-15 08:07:30 UTC", "gains"):
         assert said in answer.text
     file = tmp_path / "block.html"
-    done = CliRunner().invoke(app, ["report", str(tmp_path), "--block", EB, "-o", str(file)])
+    done = CliRunner().invoke(app, ["report", str(tmp_path), "--eb", EB, "-o", str(file)])
     assert (done.exit_code, f"Execution block {EB}" in file.read_text()) == (0, True)
-    for more, said in ((["--night", "2027-01-15"], "either --block"), ([], "near: ")):
-        wrong = CliRunner().invoke(app, ["report", str(tmp_path), "--block", "eb-none", *more])
+    for more, said in ((["--night", "2027-01-15"], "either --eb"), ([], "near: ")):
+        wrong = CliRunner().invoke(app, ["report", str(tmp_path), "--eb", "eb-none", *more])
         assert said in str(wrong.exception or wrong.output)
 
 

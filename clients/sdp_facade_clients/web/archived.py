@@ -111,13 +111,13 @@ class ArchivedAnswers:
         return found
 
     def report(self, id: str) -> bytes:
-        """Return the report of an execution block as HTML, as `sdp-facade report --block` writes it."""
+        """Return the report of an execution block as HTML, as `sdp-facade report --eb` writes it."""
         now = self._clock.now_us()
         night = self.timeline.night(id, now)
         if night.end_us - night.begin_us > _LONGEST_REPORT:
             length = f"{night.seconds / 3600:.0f} h"
             what = f"expected an execution block of up to 24 h for a report on the page, got {length}"
-            raise ConfigError(f"{what}; write it by: sdp-facade report FOLDER --block {id}")
+            raise ConfigError(f"{what}; write it by: sdp-facade report FOLDER --eb {id}")
         made = read_night(self._store, self._icd, night, self._rack_size)
         return render(made, without_secrets(f"{self._store}"), now).encode()
 

@@ -22,7 +22,8 @@ const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
   nodes: nodesPage, acts: actsPage, device: devicePage, flow: flowPage, command: commandPage, blocks: blocksPage, block: blockPage,
 };
-const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs, command: openCommand, blocks: openBlocks, block: openBlock }; // called once when the page is opened
+// Called once when the page is opened.
+const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs, command: openCommand, blocks: openBlocks, block: openBlock };
 let shown = null;
 let scheduled = false;
 

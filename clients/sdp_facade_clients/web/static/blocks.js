@@ -53,11 +53,13 @@ export function blockPage(id) {
   if (!found) return tile(`Execution block ${id}`, said(), "full");
   if (found.is_open && performance.now() - view.at > AGAIN_MS) again(id);
   const master = only("SdpMaster");
-  return html`${tile(`Execution block ${id}`, html`${said()}<p>Subarray <a href=${`#/subarray/${found.device}`}>${numberOf(found.device)}</a>,
+  return html`${tile(`Execution block ${id}`, html`${said()}
+      <p>Subarray <a href=${`#/subarray/${found.device}`}>${numberOf(found.device)}</a>,
       from ${utc(found.begin)} ${found.is_open ? "; it goes on" : `to ${utc(found.end)} (${age(found.end - found.begin)})`}</p>
       <p class="soft">The address of this page shows the same to others.</p>
       ${store.past ? nothing : commentForm(id)}
-      ${store.site.archive && store.me.name ? html`<p><a href=${`api/report?id=${encodeURIComponent(id)}`} download=${`${id}.html`}>Report</a>
+      ${store.site.archive && store.me.name ? html`<p>
+        <a href=${`api/report?id=${encodeURIComponent(id)}`} download=${`${id}.html`}>Report</a>
         <small>of all of SDP in this time, as that of a night</small></p>` : nothing}`, "full")}
     ${tile("Figures of the ingest nodes", html`${spans()}<div class="trends">${TRENDS.map((name) => trend(master, name))}</div>`, "full")}
     ${tile("What happened", entryTable(found), "full")}`;

@@ -166,9 +166,11 @@ export function commandPage(address) {
   const one = (value) => plain(typeof value === "object" ? JSON.stringify(value) : value);
   return html`<section class="tile full"><h2>Command ${found?.name ?? ""}</h2>
     ${said ? html`<p class="said" role="status">${said}</p>` : nothing}
-    ${found ? html`${store.past ? nothing : commentForm(found.id)}<p><a href=${`#/subarray/${found.device}`}>Commands of ${found.device}</a></p>
+    ${found ? html`${store.past ? nothing : commentForm(found.id)}
+      <p><a href=${`#/subarray/${found.device}`}>Commands of ${found.device}</a></p>
       <table><tbody>${lines.map(([name, value]) => html`<tr><th scope="row">${name.replaceAll("_", " ")}</th>
         <td class="wide">${one(value)}</td></tr>`)}</tbody></table>
-      ${found.acks?.length ? html`<h2>Acknowledgements</h2><table><tbody>${found.acks.map((ack) => html`<tr><td class="short">${plain(ack.time)}</td>
-        <td>${ack.status}</td><td>${ack.origin}</td><td class="wide">${ack.text}</td></tr>`)}</tbody></table>` : nothing}` : nothing}</section>`;
+      ${found.acks?.length ? html`<h2>Acknowledgements</h2><table><tbody>${found.acks.map((ack) => html`<tr>
+        <td class="short">${plain(ack.time)}</td><td>${ack.status}</td><td>${ack.origin}</td>
+        <td class="wide">${ack.text}</td></tr>`)}</tbody></table>` : nothing}` : nothing}</section>`;
 }

@@ -56,7 +56,8 @@ export function streams() {
     <div class="scroll"><table class="cards"><caption class="hidden">Account of each stream</caption>
     <thead><tr><th>Stream</th>${columns.map((one) => html`<th class="number">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${known.map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
-      ${columns.map((one) => html`<td class="number" data-title=${one.replaceAll("_", " ")}>${row[one] ? cell(bus, row[one], false, !isOld) : ""}</td>`)}</tr>`)}</tbody>
+      ${columns.map((one) => html`<td class="number" data-title=${one.replaceAll("_", " ")}>${
+        row[one] ? cell(bus, row[one], false, !isOld) : ""}</td>`)}</tr>`)}</tbody>
     </table></div>
     ${others.length ? html`<p class="soft">${store.past ? "The archive has no account of that second" : "Nobody accounts"} for ${
       others.join(", ")}${store.past ? "." : ": their parts are not deployed, or have never run."}</p>` : nothing}`;
