@@ -157,7 +157,7 @@ def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str)
         for at, who, said in ((1.8e9, "anna", "the second node was slow"), (1.8e9, "eve", "all well"))
     ]  # fmt: skip
     page.route("**/api/acts*", lambda route: route.fulfill(json=entries))
-    page.get_by_label("Comment").fill("the second node was slow")
+    page.get_by_role("textbox", name="Comment").fill("the second node was slow")
     page.get_by_role("button", name="Keep").click()
     expect(page.get_by_text("Kept: a comment about")).to_be_visible()
     assert [(one.act, one.person, one.text) for one in kept if one.act == "comment"] == [
@@ -165,7 +165,7 @@ def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str)
     ]
     rows = page.get_by_role("group", name="What people did").get_by_role("row")
     expect(rows).to_have_count(3)
-    page.get_by_label("Text").fill("Slow")
+    page.get_by_role("searchbox", name="Text").fill("Slow")
     expect(rows).to_have_count(2)
     expect(rows.last).to_contain_text("anna")
 
