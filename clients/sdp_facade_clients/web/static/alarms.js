@@ -182,7 +182,8 @@ function row(alarm, at) {
   const show = (event) => {
     event.stopPropagation();
     openAlarm(key);
-    if (isNarrow()) document.getElementById("one-alarm")?.scrollIntoView(); // it is below the list
+    // It is below the list; when it has been drawn.
+    if (isNarrow()) requestAnimationFrame(() => document.getElementById("one-alarm")?.scrollIntoView());
   };
   return html`<div class="row ${view.open === key ? "chosen" : ""}" .style=${`top:${at * rowHeight()}px`} @click=${show}>
     <input type="checkbox" aria-label=${`Choose ${key}`} .checked=${view.chosen.has(key)} @change=${choose}
