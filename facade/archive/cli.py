@@ -30,8 +30,10 @@ try:
     from facade.archive.night.page import render
     from facade.archive.night.report import read_night
     from facade.archive.night.span import choose_night, utc
+    from facade.archive.reading import newest_time
     from facade.archive.reports import ArchiveAlarms, ArchiveReporter
     from facade.archive.stores import open_store
+    from facade.archive.timeline import timeline_archive
     from facade.archive.worker import ArchiveLimits, ArchiveWorker, parse_keep, parse_shard
 except ImportError as error:
     raise ConfigError("archives need pyarrow and duckdb: pip install 'sdp-tango-facade[archive]'") from error
@@ -167,6 +169,7 @@ def report(
         str | None, typer.Option("--from", metavar="TIME", help="Or from this time, in UTC, such as 2026-11-21T18:00.")
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="To this time, in UTC.")] = None,
+    eb: Annotated[str, typer.Option(metavar="EB", help="Or the time of this execution block.")] = "",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="HTML file. Default: named by its begin, in this folder.")
     ] = None,
@@ -177,12 +180,17 @@ def report(
 
     Example: sdp-facade report /data/archive --night 2026-11-21
     """
-    span, clock = choose_night(night, begin, end), SystemClock()
-    made = read_night(open_store(place), load(), span, load_settings().rack_size, _progress(clock))
+    icd, store, clock, rack_size = load(), open_store(place), SystemClock(), load_settings().rack_size
+    if not eb:
+        span = choose_night(night, begin, end)
+    elif night or begin or end:
+        raise ConfigError("expected either --eb, or --night, or --from and --to")
+    else:
+        span = timeline_archive(store, icd, rack_size, clock).night(eb, newest_time(store))
+    made = read_night(store, icd, span, rack_size, _progress(clock))
     page = render(made, without_secrets(place), clock.now_us())
-    file = output or Path(
-        f"night-{night}.html" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}.html"
-    )
+    name = eb or (f"night-{night}" if night else f"report-{utc(span.begin_us)[:16].replace(' ', 'T')}")
+    file = output or Path(f"{name}.html")
     with writing(file):
         write_whole(file, page.encode())
     _tell_missing(place, (said for one in made.topics.values() for said in one.missing))

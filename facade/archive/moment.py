@@ -45,7 +45,7 @@ class MomentArchive:
 
     def __init__(self, store: Store, history: HistoryArchive, icd: Icd, rack_size: int, clock: Clock) -> None:
         self._store, self._history, self._icd, self._rack_size, self._clock = store, history, icd, rack_size, clock
-        self._topics = {
+        self.topics = {
             topic: NewestRecords(store, topic, undecoded)
             for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS, DEAD)
         }
@@ -79,8 +79,8 @@ class MomentArchive:
         unknown: dict[str, str] = {}
 
         def part(name: str, make: Callable[[Time], Any], *topics: str) -> Any:
-            if lacking := [topic for topic in topics if not self._topics[topic].is_kept]:
-                unknown[name] = f"the archive has no records of the topic {lacking[0]}"
+            if lacking := self.lacking(*topics):
+                unknown[name] = f"the archive has no records of the topic {lacking}"
                 return None
             return make(until)
 
@@ -89,14 +89,14 @@ class MomentArchive:
             "values": values,
             "alarms": part("alarms", self._alarms, messages.STATES),
             "alerts": part("alerts", self._alerts, messages.ALERTS),
-            "commands": part("commands", self._commands, COMMANDS, ACKS),
+            "commands": part("commands", lambda time: self.commands(time - COMMANDS_BACK, time), COMMANDS, ACKS),
             "unknown": unknown,
         }
 
     def _alarms(self, until: Time) -> list[dict[str, Any]]:
         device = str(self._icd.classes[ALERTS_CLASS].device)
         flow = AlertsFlow(self._icd, device, self._rack_size, GivenActions(tuple, self._clock))
-        newest = self._topics[messages.STATES].at(max(until - ALARMS_BACK, NEVER), until)
+        newest = self.topics[messages.STATES].at(max(until - ALARMS_BACK, NEVER), until)
         for key, one in sorted(newest.items(), key=lambda pair: pair[1][:2]):
             (value,) = one.content
             if value is not None:  # with only the newest records, none has to be forgotten
@@ -106,8 +106,8 @@ class MomentArchive:
 
     def _alerts(self, until: Time) -> list[dict[str, Any]]:
         begin = max(until - _ALERTS_BACK, NEVER)
-        newest = nlargest(_MOST_ALERTS, self._topics[messages.ALERTS].records(begin, until), key=_order)
-        proofs = self._topics[messages.ACTIONS]
+        newest = nlargest(_MOST_ALERTS, self.topics[messages.ALERTS].records(begin, until), key=_order)
+        proofs = self.topics[messages.ACTIONS]
         given = GivenActions(lambda: proofs.records(max(begin - 10 * MINUTE, NEVER), until + MINUTE), self._clock)
         entries: list[dict[str, Any]] = []
         for record in reversed(newest):
@@ -118,12 +118,17 @@ class MomentArchive:
                 entries.append({"time": as_seconds(record.timestamp_us), "action": msgspec.to_builtins(message)})
         return entries
 
-    def _commands(self, until: Time) -> dict[str, list[dict[str, Any]]]:
-        begin = max(until - COMMANDS_BACK, NEVER)
+    def lacking(self, *topics: str) -> str:
+        """Return the first of some topics that the archive has not; empty: it has them all."""
+        return next((topic for topic in topics if not self.topics[topic].is_kept), "")
+
+    def commands(self, begin: Time, until: Time) -> dict[str, list[dict[str, Any]]]:
+        """Return the newest commands given from `begin` to `until` by device, as of GetCommandHistory."""
+        begin = max(begin, NEVER)
         past = Past(begin)
         for topic, add in ((HELD_COMMANDS, past.add_held), (COMMANDS, past.add_command), (ACKS, past.add_ack)):
             aside = self._aside(begin, until) if topic == ACKS else set()
-            for record in self._topics[topic].records(begin, until):
+            for record in self.topics[topic].records(begin, until):
                 if (record.partition, record.offset) not in aside:
                     add(record)
         found: dict[str, list[dict[str, Any]]] = {}
@@ -135,7 +140,7 @@ class MomentArchive:
 
     def _aside(self, begin: Time, until: Time) -> set[tuple[int, int]]:
         """Return partition and offset of the acknowledgements that device servers set aside, and did not count."""
-        return set().union(*self._topics[DEAD].each(begin, until + MINUTE, self._aside_in))
+        return set().union(*self.topics[DEAD].each(begin, until + MINUTE, self._aside_in))
 
     def _read_aside(self, name: str) -> frozenset[tuple[int, int]]:
         letters = (original(one) for columns in read_columns(self._store, [name]) for one in columns.records())

@@ -62,6 +62,7 @@ from facade.archive.nexus_tables import TableGroups, require_room
 from facade.archive.reading import extent, read_records, topics
 from facade.archive.stores import Store
 from facade.archive.sums import SummaryTopic, Summed
+from facade.archive.timeline import record_span
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import MINUTE, NEVER, NOTHING, SECOND, Duration, Time, as_duration, utc_text
 from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
@@ -75,8 +76,6 @@ from facade.kernel.outcome import RecordRejected, Unused
 from facade.sdp import messages
 
 _LATEST = Time(2**62)
-_EB = "ebID"
-"""Attribute with the active execution block."""
 STATE, COMMANDS, BLOCKS, TABLES = "state", "commands", "processing-blocks", "calibration"
 _LOGS: Final[Mapping[str, Mapping[type[msgspec.Struct], tuple[str, str]]]] = {
     "alerts": {messages.Alert: ("raised_at", "severity"), messages.AlertAction: ("time", "action")},
@@ -368,21 +367,11 @@ def _cell(value: Any, of: str) -> Any:
 
 def find_time(store: Store, eb: str) -> tuple[Time, Time]:
     """Return the time of an execution block [Unix us]: from its first record until its subarray has left it."""
-    name, active, begin, end = f'"{eb}"'.encode(), set[str](), _LATEST, NEVER
-    decoder = BatchDecoder(messages.State)
-    for topic in (COMMANDS, BLOCKS, STATE):
-        for record in read_records(store, topic, NEVER, _LATEST):
-            value = record.value or b""
-            is_of_it = name in value
-            state = decoder.decode_one(value) if topic == STATE and _EB.encode() in value else None
-            if isinstance(state, messages.State) and state.attribute == _EB:
-                is_of_it = state.value == eb or state.device in active
-                (active.add if state.value == eb else active.discard)(state.device)
-            if is_of_it:
-                begin, end = min(begin, record.timestamp_us), max(end, record.timestamp_us)
-    if not end:
+    topics = (COMMANDS, BLOCKS, STATE)
+    span = record_span((one for topic in topics for one in read_records(store, topic, NEVER, _LATEST)), eb)
+    if span is None:
         raise ConfigError(f"--eb: expected an execution block of the archive, got {eb!r:.100}, which no record names")
-    return begin, end + Duration(1000)
+    return span[0], span[1] + Duration(1000)
 
 
 def export(

@@ -3,6 +3,7 @@
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,7 +13,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from facade.archive.stores import FolderStore
 from facade.infra.ports import choose_port
-from facade.kernel.clock import SystemClock
+from facade.kernel.clock import Clock, SystemClock
+from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import site as web_site
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.archived import ArchivedAnswers
@@ -22,7 +24,7 @@ from tests.support.deployment import ICD, MASTER
 from tests.support.waiting import HANG, until
 from tests.unit.test_history_archive import RATE
 from tests.unit.test_moment_archive import SUBARRAY, night
-from tests.unit.test_web_app import Asked
+from tests.unit.test_web_app import Asked, kept
 from tests.unit.test_web_feed import Scene
 
 TOKEN = "operator-token-00001"
@@ -35,16 +37,24 @@ expect.set_options(timeout=HANG * 1000)
 @pytest.fixture
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Serve a page whose devices say EMPTY now, with an archive of ten minutes."""
-    Asked.calls, Asked.error = [], None
-    monkeypatch.setattr(web_site, "AskedDevice", Asked)
     night(tmp_path)
-    clock, scene = SystemClock(), Scene(SystemClock())
+    with served(tmp_path, monkeypatch, SystemClock()) as found:
+        yield found
+
+
+@contextmanager
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[str]:
+    """Serve a page with an archive."""
+    Asked.calls, Asked.error, Asked.commands = [], None, []
+    monkeypatch.setattr(web_site, "AskedDevice", Asked)
+    monkeypatch.setattr(web_app, "SystemClock", lambda: clock)
+    scene = Scene(clock)
     scene.change("EMPTY", attribute="obsState", device=SUBARRAY)
     scene.change(2, attribute="unacknowledgedCount", device="mid-sdp/alerts/0")
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    answers = ArchivedAnswers(FolderStore(tmp_path), ICD, site, clock, 50)
-    doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), clock)
-    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers)
+    answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50)
+    doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), SystemClock())
+    app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers, keep=kept.append, comment=kept.append)
     server = uvicorn.Server(
         uvicorn.Config(app, port=(port := choose_port()), log_config=None, timeout_graceful_shutdown=1)
     )
@@ -116,7 +126,7 @@ def test_a_second_of_the_past_is_shown_marked_linked_and_left(browser: Browser, 
     # A trend of that time comes from the archive, with marks of what happened.
     other.goto(f"{address}/?at=2027-01-15T08:08:20Z#/node/{NODE}")
     figure = other.locator(f'[data-plot="{RATE}"] figcaption')
-    expect(figure).to_have_text(re.compile("^Heap rate.*; marked: commands 1, alarms 0$"))
+    expect(figure).to_have_text(re.compile("^Heap rate.*; marked: commands 1, alarms 1$"))
     # Time goes on, and one key leads back to now.
     page.get_by_role("button", name="Play").click()
     expect(obs_state).to_have_text("SCANNING")
@@ -133,3 +143,63 @@ def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, a
     value = page.locator(state(page)).first
     expect(value).to_have_class(re.compile("invalid"))
     expect(value).not_to_contain_text("EMPTY")
+
+
+def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str) -> None:
+    kept.clear()
+    page = opened(browser, f"{address}/#/acts")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").click()
+    entries = [
+        {"time": at, "kind": "comment", "act": "comment at the page", "target": "id-7", "operator": who, "client": "",
+         "said": said, "rests_on": "nothing"}
+        for at, who, said in ((1.8e9, "anna", "the second node was slow"), (1.8e9, "eve", "all well"))
+    ]  # fmt: skip
+    page.route("**/api/acts*", lambda route: route.fulfill(json=entries))
+    page.get_by_role("textbox", name="Comment").fill("the second node was slow")
+    page.get_by_role("button", name="Keep").click()
+    expect(page.get_by_text("Kept: a comment about")).to_be_visible()
+    assert [(one.act, one.person, one.text) for one in kept if one.act == "comment"] == [
+        ("comment", "anna", "the second node was slow")
+    ]
+    rows = page.get_by_role("group", name="What people did").get_by_role("row")
+    expect(rows).to_have_count(3)
+    page.get_by_role("searchbox", name="Text").fill("Slow")
+    expect(rows).to_have_count(2)
+    expect(rows.last).to_contain_text("anna")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_phone_shows_and_acknowledges_an_alarm_without_sideways_scrolling(
+    browser: Browser, address: str, theme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarm = {
+        "condition": "receiveOverrun",
+        "source": "receive/0007",
+        "state": "UNACK",
+        "severity": "ALARM",
+        "text": "x",
+    }
+    monkeypatch.setattr(Asked, "alarms", [alarm | {"occurrence": 1, "raised_at": 1.8e9}])
+    phone = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True, "color_scheme": theme}
+    page = browser.new_context(**phone).new_page()
+    page.set_default_timeout(HANG * 1000)
+    page.goto(address)
+    wide = (
+        "[...document.querySelectorAll('html, .tile, .scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
+    )
+    expect(page.get_by_role("heading", name="Most urgent alarms")).to_be_visible()
+    expect(page.locator('.cards [data-title="obsState"]')).to_have_text("EMPTY")
+    assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []
+    page.get_by_role("button", name="Sign in").tap()
+    page.get_by_label("Token").fill(TOKEN)
+    page.get_by_role("dialog").get_by_role("button", name="Sign in").tap()
+    page.get_by_role("link", name="Alarms", exact=False).first.tap()
+    page.get_by_role("group", name="Alarms", exact=True).locator(".row button").tap()
+    acknowledge = page.locator("#one-alarm").get_by_role("button", name="Acknowledge")
+    expect(acknowledge).to_be_in_viewport()
+    acknowledge.tap()
+    expect(page.locator("#one-alarm").get_by_role("status")).to_contain_text("done for 1 alarm")
+    assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []
+    assert [one[1] for one in Asked.calls if one[1] == "Acknowledge"] == ["Acknowledge"]

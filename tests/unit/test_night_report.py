@@ -61,6 +61,32 @@ def rows(report: NightReport, view: str) -> list[tuple[Any, ...]]:
     return [*report.table(view)[1]]
 
 
+# Comments
+
+
+def test_comments_about_alarms_and_all_else_are_in_the_order_of_time(tmp_path: Path) -> None:
+    acted = {"schema": "alert-action/1", "id": "1", "condition": "linkDown", "source": "a", "origin": "alerts"}
+    said = {"schema": "page-act/1", "act": "comment", "person": "eve", "target": "id-7", "origin": "page"}
+    times = [NOON + at * SECOND for at in range(4)]
+    by_anna = acted | {"operator": "anna"}
+    report = made(
+        tmp_path,
+        [
+            on("page-acts", said | {"text": MARKUP, "time": times[2]}, times[2]),
+            on("page-acts", said | {"text": "no", "time": times[3], "refused": True}, times[3]),
+            on("page-acts", said | {"act": "sign-in", "text": "", "time": times[3]}, times[3]),
+            on("alert-actions", by_anna | {"action": "SHELVE", "comment": "known", "time": times[1]}, times[1]),
+            on("alert-actions", by_anna | {"action": "ACKNOWLEDGE", "comment": "", "time": times[0]}, times[0]),
+        ],
+    )
+    assert [row[1:] for row in rows(report, "comments")] == [
+        ("anna", "linkDown@a, SHELVE", "known"), ("eve", "id-7", MARKUP)
+    ]  # fmt: skip
+    page = render(report, "/data", NIGHT.end_us)
+    assert MARKUP not in page
+    assert "<caption>Comments in the order of time</caption>" in page
+
+
 # Alarms
 
 

@@ -93,7 +93,9 @@ def page(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
     clock = SystemClock()
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
     kept.clear()
-    app = make_app(feed, site, Doors(lambda: PEOPLE, ManualClock()), hosts=["localhost"], keep=kept.append)
+    app = make_app(
+        feed, site, Doors(lambda: PEOPLE, ManualClock()), hosts=["localhost"], keep=kept.append, comment=kept.append
+    )
     with TestClient(app, base_url=HOST, headers={"Origin": HOST}) as client:
         yield client
 
@@ -300,6 +302,29 @@ def test_each_act_is_a_line_of_the_log(
     assert (kept[3].target, kept[1].text) == ("mid-sdp/control/0", NOBODY_HAS)
     assert not [token for token in TOKENS.split() if len(token) > 16 and token in caplog.text]
     assert "guessed-by" not in caplog.text
+
+
+def test_a_comment_is_kept_with_its_person_or_refused(page: TestClient) -> None:
+    said = {"about": "1800000000.000000_000000000001_Scan", "text": " the second node was slow\n"}
+    assert page.post("/api/comment", json=said).status_code == 403
+    sign_in(page, "anna")
+    kept.clear()
+    assert page.post("/api/comment", json=said).status_code == 200
+    for wrong in (said | {"text": " "}, said | {"text": "x" * 301}, said | {"about": ""}):
+        answer = page.post("/api/comment", json=wrong)
+        assert (answer.status_code, "expected 1 to" in answer.json()["error"]) == (400, True)
+    (entry,) = [one for act in kept if not act.refused and (one := page_entry(act_record(act)))]
+    assert (entry.act, entry.kind, entry.operator) == ("comment at the page", "comment", "anna")
+    assert (entry.target, entry.said) == (said["about"], "the second node was slow")
+
+
+def test_without_a_bus_a_comment_is_refused(feed: Feed) -> None:
+    site = Site("db:10000", ICD, lambda: DEVICES, SystemClock())
+    app = make_app(feed, site, Doors(lambda: PEOPLE, ManualClock()), hosts=["localhost"])
+    page = TestClient(app, base_url=HOST, headers={"Origin": HOST})
+    sign_in(page, "anna")
+    answer = page.post("/api/comment", json={"about": "a", "text": "b"})
+    assert (answer.status_code, "settings of the bus" in answer.json()["error"]) == (404, True)
 
 
 def test_wrong_tokens_are_counted_and_never_keep_a_right_one_out(

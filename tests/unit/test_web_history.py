@@ -32,9 +32,9 @@ DEVICES = {DEVICE: "SdpIngestNode", SUBARRAY: "SdpSubarray", MASTER: "SdpMaster"
 HISTORY = Path(__file__).parents[2] / "docs/how-to/history.md"
 
 
-def client(answers: ArchivedAnswers | None, site: Site) -> TestClient:
+def client(answers: ArchivedAnswers | None, site: Site, scene: Scene | None = None) -> TestClient:
     doors = Doors(lambda: read_tokens("operator anna operator-token-00001", ""), ManualClock())
-    app = make_app(Scene().feed, site, doors, hosts=["localhost"], answers=answers)
+    app = make_app((scene or Scene()).feed, site, doors, hosts=["localhost"], answers=answers)
     return TestClient(app, base_url=HOST, headers={"Origin": HOST})
 
 

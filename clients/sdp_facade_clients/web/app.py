@@ -42,6 +42,7 @@ from sdp_facade_clients.web.doors import (
 from sdp_facade_clients.web.feed import HOUR, SPANS, Feed, Points
 from sdp_facade_clients.web.openapi import document
 from sdp_facade_clients.web.site import Site
+from sdp_facade_clients.web.timeline import Timelines
 
 if TYPE_CHECKING:  # its libraries are of another extra
     from sdp_facade_clients.web.archived import ArchivedAnswers
@@ -87,6 +88,7 @@ def make_app(
     before: Callable[[str, str, float, float], Points] = lambda device, attribute, time, span: ([], []),
     answers: "ArchivedAnswers | None" = None,
     keep: Callable[[PageAct], None] = lambda act: None,
+    comment: Callable[[PageAct], None] | None = None,
 ) -> Starlette:
     """Make the web application.
 
@@ -104,8 +106,10 @@ def make_app(
         Answers from an archive; None: the page has none, and says so.
     keep
         Called with each act that no record of another program has with its person; without waiting for anything.
+    comment
+        Called with each comment; it returns when the record is durable, or raises. None: comments are refused.
     """
-    pages = _Pages(feed, site, doors, follow, problem, before, answers, _Journal(keep, SystemClock()))
+    pages = _Pages(feed, site, doors, follow, problem, before, answers, _Journal(keep, SystemClock()), comment)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -139,10 +143,12 @@ class _Pages:
         before: Callable[[str, str, float, float], Points],
         answers: "ArchivedAnswers | None",
         journal: "_Journal",
+        comment: Callable[[PageAct], None] | None,
     ) -> None:
         self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
         self._follow, self._problem, self._before = follow, problem, before
-        self._answers = answers
+        self._answers, self._keep_comment = answers, comment
+        self._timelines = Timelines(feed, site, SystemClock(), answers.timeline if answers else None)
         self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
         self._of_archive = _Places(anybody=2, people=2)
         self._checks = CapacityLimiter(1)
@@ -183,6 +189,10 @@ class _Pages:
             "openapi.json": asked(document),
             "at": asked(self._at, "time", "device", places=self._of_archive),
             "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
+            "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_archive),
+            "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_archive),
+            "execution-block": asked(self._timelines.execution_block, "id", places=self._of_archive),
+            "report": self._report,
             "me": self._me,
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute", "hours"),
@@ -225,6 +235,7 @@ class _Pages:
             "sign-in": self._logged(self._sign_in),
             "sign-out": self._logged(self._sign_out),
             "check": self._check,
+            "comment": self._logged(self._comment),
             "redrive": acted(PageRole.VIEWER, redrive, self._of_bus),
             "command": acted(PageRole.OPERATOR, lambda person, asked: site.command(person, *text(asked, *command))),
             "decide": acted(PageRole.OPERATOR, lambda person, asked: site.decide(person, *text(asked, *decision))),
@@ -273,6 +284,29 @@ class _Pages:
         times, values = self._feed.trend(device, attribute, span)
         earlier, earlier_values = self._before(device, attribute, times[0] if times else math.inf, span)
         return earlier + times, earlier_values + values
+
+    async def _report(self, request: Request) -> Response:
+        """Answer with the report of an execution block as a file; it takes long, so only people may ask for it."""
+        _require(self._person(request), PageRole.VIEWER)
+        id = request.query_params.get("id", "")
+        page = await self._of_archive.run(lambda: self._archived().report(id), is_person=True)
+        head = {"Content-Disposition": 'attachment; filename="execution-block.html"', "Cache-Control": "no-store"}
+        return Response(page, media_type="text/html", headers=head)
+
+    async def _comment(self, request: Request) -> Response:
+        person, asked = await self._may(request, PageRole.OPERATOR)
+        about, text = (str(asked.get(name) or "").strip() for name in ("about", "text"))
+        for name, given, most in (("about", about, _LONGEST_NAME), ("text", text, _LONGEST_NOTE)):
+            if not 0 < len(given) <= most:
+                raise RequestRefused(
+                    400, f"{name}: expected 1 to {most} characters, got {len(given)}; nothing was done"
+                )
+        if (keep := self._keep_comment) is None:
+            what = "expected a page with the settings of the bus, where comments are kept; got one without"
+            raise RequestRefused(404, f"{what}; nothing was done")
+        act = self._journal.act(request, about, text)
+        await self._of_bus.run(lambda: keep(act), is_person=bool(person.name))
+        return _json(None)
 
     async def _check(self, request: Request) -> Response:
         _, asked = await self._may(request, PageRole.VIEWER)
@@ -400,18 +434,21 @@ class _Journal:
         told = ", ".join(f"{name} {one}" for name, one in asked.items() if name != "device")
         is_trial = act == "redrive" and asked.get("put_back") is not True
         if isinstance(error, RequestRefused) or (act in page_acts.KEPT and not is_trial):
-            self._keep(
-                PageAct(
-                    act=act,
-                    person=person.name[:_LONGEST_NAME],
-                    address=address,
-                    target=str(asked.get("device") or asked.get("source") or "")[:_LONGEST_NAME],
-                    text=(told if error is None else str(error))[:_LONGEST_NOTE],
-                    refused=error is not None,
-                    time=self._clock.now_us(),
-                    origin=self._origin,
-                )
-            )
+            target = str(asked.get("device") or asked.get("source") or "")
+            self._keep(self.act(request, target, told if error is None else str(error), refused=error is not None))
+
+    def act(self, request: Request, target: str, text: str, *, refused: bool = False) -> PageAct:
+        """Return the record of an act that a request asks for."""
+        return PageAct(
+            act=request.url.path.rpartition("/")[2],
+            person=request.state.person.name[:_LONGEST_NAME],
+            address=request.client.host if request.client else "",
+            target=target[:_LONGEST_NAME],
+            text=text[:_LONGEST_NOTE],
+            refused=refused,
+            time=self._clock.now_us(),
+            origin=self._origin,
+        )
 
 
 class _Places:

@@ -6,10 +6,14 @@ from typing import Any, Final, cast
 
 from facade.archive.history import HistoryArchive, unit_in
 from facade.archive.moment import COMMANDS_BACK, MomentArchive
+from facade.archive.night.page import render
+from facade.archive.night.report import read_night
 from facade.archive.stores import Store
 from facade.archive.thinned import thin
+from facade.archive.timeline import TimelineArchive
 from facade.flows.telemetry.plan import FIGURES
 from facade.kernel.clock import DAY, Clock, as_duration, as_seconds, utc_text
+from facade.kernel.config import without_secrets
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from facade.sdp.durations import parse_time
@@ -18,6 +22,8 @@ from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_P
 from sdp_facade_clients.web.site import MASTER, Site
 
 _LONGEST: Final = LONGEST_DAYS * DAY
+_LONGEST_REPORT: Final = DAY
+"""Longest execution block whose report is made while a person waits."""
 _LISTED: Final = 10.0
 """[s]"""
 _NODES: Final = "SdpIngestNode"
@@ -58,8 +64,10 @@ class ArchivedAnswers:
 
     def __init__(self, store: Store, icd: Icd, site: Site, clock: Clock, rack_size: int) -> None:
         listed = cast(Store, _ListedStore(store, clock))
+        self._store, self._clock, self._rack_size = listed, clock, rack_size
         self._history, self._icd, self._site = HistoryArchive(listed), icd, site
         self._moments = MomentArchive(listed, self._history, icd, rack_size, clock)
+        self.timeline = TimelineArchive(listed, self._history, self._moments)
 
     def at(self, time: str, device: str) -> dict[str, Any]:
         """Return what the devices showed at a second, by default the newest of the archive.
@@ -101,6 +109,17 @@ class ArchivedAnswers:
             if any(one is not None for one in row):
                 found[figure] = row
         return found
+
+    def report(self, id: str) -> bytes:
+        """Return the report of an execution block as HTML, as `sdp-facade report --eb` writes it."""
+        now = self._clock.now_us()
+        night = self.timeline.night(id, now)
+        if night.end_us - night.begin_us > _LONGEST_REPORT:
+            length = f"{night.seconds / 3600:.0f} h"
+            what = f"expected an execution block of up to 24 h for a report on the page, got {length}"
+            raise ConfigError(f"{what}; write it by: sdp-facade report FOLDER --eb {id}")
+        made = read_night(self._store, self._icd, night, self._rack_size)
+        return render(made, without_secrets(f"{self._store}"), now).encode()
 
     def history(self, device: str, attributes: str, begin: str, end: str, points: str) -> dict[str, Any]:
         """Return the thinned histories of some attributes, whose names are separated by commas."""

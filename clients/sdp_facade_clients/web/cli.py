@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +19,6 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.logs import start_logging
 from facade.kernel.names import SERVER
-from facade.sdp.messages import PageAct
 from sdp_facade_clients.web import how_to_install
 
 if TYPE_CHECKING:
@@ -31,6 +29,8 @@ LOCAL = ("localhost", "127.0.0.1")
 TOKENS = "SDP_WEB_TOKENS"
 ARCHIVE = "SDP_WEB_ARCHIVE"
 PROXIES = "SDP_WEB_PROXY"
+_LONGEST_WRITE = 10.0
+"""Time in which brokers confirm a comment [s]."""
 
 
 def web(
@@ -116,7 +116,7 @@ def web(
         hosts=[*LOCAL, host, *(name or ())],
         follow=following.ask,
         problem=lambda: following.problem,
-        keep=_kept(clock),
+        **_kept(clock),
         **(_archived(archive, icd, site, clock) if archive else {}),
     )
     config = uvicorn.Config(
@@ -155,15 +155,18 @@ def _network(text: str) -> str:
         raise ConfigError(f"--proxy: expected an address or a network such as 192.0.2.0/28, got {error}") from error
 
 
-def _kept(clock: Clock) -> Callable[[PageAct], None]:
+def _kept(clock: Clock) -> dict[str, Any]:
     """Return what writes acts for the audit; without the settings of a broker, the log alone has them."""
     try:
         settings = load_client_settings()
     except ConfigError as error:
-        say(f"who signs in is in the log only, not in `sdp-facade audit`: {error}")
-        return lambda act: None
+        say(f"who signs in is in the log only, not in `sdp-facade audit`, and no comment is taken: {error}")
+        return {}
     writer = KafkaBus(Connection(settings, clock=clock), client="web").writer()
-    return lambda act: writer.send(act_record(act))
+    return {
+        "keep": lambda act: writer.send(act_record(act)),
+        "comment": lambda act: writer.send_durably(act_record(act), _LONGEST_WRITE),
+    }
 
 
 def _archived(place: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, Any]:

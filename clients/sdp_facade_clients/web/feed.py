@@ -162,6 +162,11 @@ class Feed:
                 self._marked.add((device, attribute))
                 self._trends.pop((device, attribute), None)
 
+    def alerts(self) -> list[FollowedAlert]:
+        """Return the newest entries of the alert log, the oldest first."""
+        with self._lock:
+            return [*self._alerts, *self._new_alerts]
+
     def changed(self, device: str) -> int:
         """Return the number of the newest frame with a value of a device or an alert."""
         return max(self._changed.get(device, 0), self._changed.get("", 0))

@@ -83,7 +83,54 @@ _MOMENT: Final = _object(
         "unknown": _TEXTS | {"description": "What the archive does not tell, with the reason."},
     }
 )
+_COMMAND: Final = {"type": "object", "description": "As of GetCommandHistory."}
+_SECONDS: Final = {"type": "number", "description": "[Unix s]"}
+_TEXT: Final = {"type": "string"}
+
+
+def _entry(*texts: str, **more: Any) -> dict[str, Any]:
+    return _object({"time": _SECONDS, **dict.fromkeys(texts, _TEXT), **more})
+
+
+_HAPPENED: Final = {
+    "begin": _SECONDS,
+    "end": _SECONDS,
+    "commands": _list(_COMMAND),
+    "obs_states": {
+        "type": "object",
+        "description": "By subarray, when it got which observing state; the first one is that at the begin.",
+        "additionalProperties": _list({"type": "array", "prefixItems": [_SECONDS, _TEXT]}),
+    },
+    "alarms": _list(_entry("condition", "source", "severity", "state", "text")),
+    "tables": _list(_entry("product", "table", "kind", "state", size={"type": "integer"})),
+    "blocks": _list(_entry("pb_id", "eb_id", "kind", "state", "text", subarray={"type": "integer"})),
+    "gaps": _list(_list(_SECONDS), description="Begin and end of each time without records of the device."),
+    "unknown": _TEXTS | {"description": "What is not known, with the reason."},
+}
+_BLOCK: Final = {"id": _TEXT, "device": _TEXT | {"description": "The subarray."}}
+_SPAN: Final = [
+    _given("begin", "ISO 8601, UTC unless it has a zone.", _TIME),
+    _given("end", f"Up to {LONGEST_DAYS} days after the begin.", _TIME),
+]
 _PATHS: Final = {
+    "/api/timeline": (
+        "What happened in a span of time",
+        "Commands, observing states, alarms, tables and states of processing blocks, each in the order of time.",
+        "Timeline",
+        [*_SPAN, _given("device", "A device whose gaps are wanted.", {"type": "string"}, required=False)],
+    ),
+    "/api/execution-blocks": (
+        "The execution blocks of the last days",
+        "The newest first; the end is null while the subarray has it.",
+        "ExecutionBlocks",
+        [_given("days", "Default: 7.", {"enum": ["1", "7", "30"]}, required=False)],
+    ),
+    "/api/execution-block": (
+        "What happened in an execution block",
+        "Between its first and its last record, with commands and tables of its subarray, and its processing blocks.",
+        "ExecutionBlock",
+        [_given("id", "Such as eb-mvp01-20261123-00001.", {"type": "string"})],
+    ),
     "/api/history": (
         "What attributes of a device showed, in bins of equal length",
         "A value holds until the next one. Gaps stay gaps: rows of nulls.",
@@ -95,8 +142,7 @@ _PATHS: Final = {
                 "Such as heapRate; may be repeated.",
                 _list({"type": "string"}, minItems=1, maxItems=MOST_ATTRIBUTES),
             ),
-            _given("begin", "ISO 8601, UTC unless it has a zone.", _TIME),
-            _given("end", f"Up to {LONGEST_DAYS} days after the begin.", _TIME),
+            *_SPAN,
             _given(
                 "points",
                 "Number of bins.",
@@ -156,6 +202,9 @@ def document() -> dict[str, Any]:
                 "Row": _ROW,
                 "History": _HISTORY,
                 "Moment": _MOMENT,
+                "Timeline": _object(_HAPPENED),
+                "ExecutionBlocks": _list(_object(_BLOCK | {"begin": _SECONDS, "end": _NUMBER})),
+                "ExecutionBlock": _object(_BLOCK | {"is_open": {"type": "boolean"}} | _HAPPENED),
                 "Error": _object({"error": {"type": "string"}}),
             }
         },

@@ -118,6 +118,10 @@ class Site:
         """Return the class of each device of the deployment."""
         return self._devices()
 
+    def labels(self, enum: str) -> Sequence[str]:
+        """Return the labels of an enumeration, by number."""
+        return self._icd.enums[enum]
+
     def schemas(self, family: str) -> Mapping[str, Schema]:
         """Return the JSON Schemas of an argument by version, the oldest first."""
         return _known(self._icd.arguments, family, "family")

@@ -137,6 +137,15 @@ SELECT moment(given_us) AS "Given at", command AS "Command", device AS "Device",
     coalesce(number(seconds), '') AS "Time [s]", text AS "Text"
 FROM command_lines ORDER BY given_us, outcome = 'REFUSED', n;
 
+-- Comments, of actions about alarms, and of what was commented on the operator's page
+
+CREATE VIEW comments AS
+SELECT moment(time) AS "At", person AS "Person", about AS "About", text AS "Comment" FROM (
+    SELECT time, n, operator AS person, condition || '@' || source || ', ' || action AS about, comment AS text
+    FROM alert_actions WHERE comment <> ''
+    UNION ALL SELECT time, n, person, target, text FROM page_acts WHERE act = 'comment' AND NOT refused
+) ORDER BY time, n;
+
 -- Tables and quality
 
 CREATE VIEW products AS

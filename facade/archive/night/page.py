@@ -63,6 +63,8 @@ def render(report: NightReport, place: str, written_us: Time) -> str:
 
 
 def _title(night: Night) -> str:
+    if night.block:
+        return f"Execution block {night.block}"
     if night.begin_us % DAY == _NOON_US and night.end_us - night.begin_us == DAY:
         return f"Night of {utc(night.begin_us)[:10]}"
     return f"{utc(night.begin_us)} to {utc(night.end_us)}"

@@ -101,6 +101,8 @@ _DECODERS: Mapping[str, Callable[[Record], Any]] = {
     "tables": _message(messages.Table),
     "quality": _metric,
     "heartbeats": _message(messages.Heartbeat),
+    "alert-actions": _message(messages.AlertAction),
+    "page-acts": _message(messages.PageAct),
 }
 """By topic: what gives the message of a record, whose fields are columns of the table of the same name."""
 

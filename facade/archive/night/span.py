@@ -23,6 +23,8 @@ class Night:
 
     begin_us: Time
     end_us: Time
+    block: str = ""
+    """Id of the execution block whose time it is; empty: of none."""
 
     @cached_property
     def slot_us(self) -> Duration:
@@ -57,7 +59,8 @@ def choose_night(night: str | None, begin: str | None, end: str | None) -> Night
         try:
             evening = date.fromisoformat(night)
             days = evening, evening + timedelta(days=1)
-            return Night(*(parse_time(f"{day}T12:00", "--night") for day in days))
+            first, last = (parse_time(f"{day}T12:00", "--night") for day in days)
+            return Night(first, last)
         except (ValueError, OverflowError, ConfigError) as error:
             raise ConfigError(f"--night: expected a date such as 2026-11-21, got {night!r:.100}") from error
     found = Night(parse_time(begin or "", "--from"), parse_time(end or "", "--to"))

@@ -29,3 +29,8 @@ CREATE TABLE tables (
 CREATE TABLE quality (n BIGINT, at_us BIGINT, subarray BIGINT, metric VARCHAR, unit VARCHAR);
 CREATE TABLE heartbeats (
     n BIGINT, at_us BIGINT, component VARCHAR, role VARCHAR, incarnation VARCHAR, stopping BOOLEAN);
+CREATE TABLE alert_actions (
+    n BIGINT, at_us BIGINT, action VARCHAR, condition VARCHAR, source VARCHAR, operator VARCHAR, comment VARCHAR,
+    time BIGINT);
+CREATE TABLE page_acts (
+    n BIGINT, at_us BIGINT, act VARCHAR, person VARCHAR, target VARCHAR, text VARCHAR, refused BOOLEAN, time BIGINT);

@@ -13,6 +13,8 @@ TOPIC: Final = "page-acts"
 _KINDS: Final = {"admin-mode": "mode", "redrive": "redrive", "sign-in": "sign-in", "sign-out": "sign-in"}
 KEPT: Final = _KINDS.keys()
 """Acts that are kept when they are done as well; other records have the rest, with the person."""
+COMMENT: Final = "comment"
+"""A comment about a command, a time or anything else: its record is durable before the person hears that it is kept."""
 _decode = BatchDecoder(PageAct).decode_one
 
 
@@ -26,7 +28,7 @@ def page_entry(record: Record) -> AuditEntry | None:
     found = _decode(record.value)
     if not isinstance(found, PageAct):
         return None
-    act, kind = f"{found.act} at the page", _KINDS.get(found.act, "refusal")
+    act, kind = f"{found.act} at the page", (_KINDS | {COMMENT: COMMENT}).get(found.act, "refusal")
     if found.refused:
         act, kind = f"{found.act} refused by the page", "refusal"
     return AuditEntry(found.time, act, found.target or found.origin, found.address, found.person, found.text, kind)

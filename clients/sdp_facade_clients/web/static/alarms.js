@@ -153,7 +153,7 @@ export function alarmsPage() {
       ${repeat(visible, keyOf, (alarm, at) => row(alarm, first + at))}</div>
     <p class="soft"><small>${named.map((one) => `${one}: ${STATES[one]}`).join("; ")}</small></p>
     ${tools(chosen, "list")}`, "two")}
-    ${tile("One alarm", detail(), "third")}
+    ${tile("One alarm", html`<div id="one-alarm">${detail()}</div>`, "third")}
     ${tile("Newest alerts and actions", newestAlerts(15), "full")}`;
 }
 
@@ -179,7 +179,12 @@ function scrolled(event) {
 function row(alarm, at) {
   const key = keyOf(alarm);
   const choose = (event) => { view.chosen[event.target.checked ? "add" : "delete"](key); redraw(); };
-  const show = (event) => { event.stopPropagation(); openAlarm(key); };
+  const show = (event) => {
+    event.stopPropagation();
+    openAlarm(key);
+    // It is below the list; when it has been drawn.
+    if (isNarrow()) requestAnimationFrame(() => document.getElementById("one-alarm")?.scrollIntoView());
+  };
   return html`<div class="row ${view.open === key ? "chosen" : ""}" .style=${`top:${at * rowHeight()}px`} @click=${show}>
     <input type="checkbox" aria-label=${`Choose ${key}`} .checked=${view.chosen.has(key)} @change=${choose}
       @click=${(event) => event.stopPropagation()}>

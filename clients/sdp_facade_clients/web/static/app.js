@@ -8,18 +8,22 @@ import { isShared } from "./stream.js";
 import { actsPage, openActs } from "./acts.js";
 import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
 import { approvals } from "./approvals.js";
+import { blockPage, blocksPage, openBlock, openBlocks } from "./blocks.js";
 import { busPage, openBus } from "./bus.js";
+import { commandPage, openCommand } from "./happened.js";
 import { flowDevices, flowPage } from "./flow.js";
 import { nodesPage } from "./nodes.js";
 import { pastBar, pastButton, startPast } from "./past.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
 import { subarrayPage } from "./subarray.js";
+import { setSpans } from "./trends.js";
 
 const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
-  nodes: nodesPage, acts: actsPage, device: devicePage, flow: flowPage,
+  nodes: nodesPage, acts: actsPage, device: devicePage, flow: flowPage, command: commandPage, blocks: blocksPage, block: blockPage,
 };
-const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs }; // called once when the page is opened
+// Called once when the page is opened.
+const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs, command: openCommand, blocks: openBlocks, block: openBlock };
 let shown = null;
 let scheduled = false;
 
@@ -33,6 +37,7 @@ function draw() {
   const [page, what] = address();
   if (shown !== location.hash) {
     dropPlots();
+    if (shown?.startsWith("#/block/")) setSpans([]); // it was that of the block
     shown = location.hash;
     OPENED[page]?.(what);
   }
@@ -72,7 +77,7 @@ function whole(page, what) {
         link("alarms", html`Alarms${count}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
-        ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
+        ${link("blocks", "Execution blocks")}${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
         <a href="explore/#/browse/sdp:root" target="_blank">Explore</a></nav>
     </header>
     ${pastBar()}

@@ -3,9 +3,11 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { age, cell, figures, sourceOf, subarrayOf, text, tile, unneeded } from "./parts.js";
-import { image, spans, spectrum, trend, waterfall } from "./plots.js";
+import { happenedList } from "./happened.js";
+import { image, spectrum, waterfall } from "./plots.js";
 import { devicesOf, follow, kindOf, look, now, store } from "./store.js";
 import { statusTile } from "./pages.js";
+import { spans, trend } from "./trends.js";
 
 const MOST_TRENDS = 8;
 const MOST_ROWS = 200;
@@ -65,7 +67,8 @@ function chosen(device, { attributes, over }) {
 }
 
 export function trendTile(title, device, names) {
-  return tile(title, html`${spans()}<div class="trends">${names.map((name) => trend(device, name))}</div>`, "full");
+  return tile(title, html`${spans()}<div class="trends">${names.map((name) => trend(device, name))}</div>
+    ${happenedList(device)}`, "full");
 }
 
 export function plotTiles(device, page) {

@@ -20,11 +20,12 @@ export function overviewPage() {
       <p><small>State ${cell(master, "State")} Health ${cell(master, "healthState")}</small></p>`)}
     ${tile("Most urgent alarms", html`${alarmLines(alarms().slice(0, 6))}<p><a href="#/alarms">All alarms</a></p>`)}
     ${tile("Newest alerts", newestAlerts(NEWEST), "full")}
-    ${tile("Subarrays", html`<table>
+    ${tile("Subarrays", html`<table class="cards">
       <thead><tr><th>Subarray</th><th>obsState</th><th>State</th><th>Health</th><th>Scan</th><th>Last command</th></tr></thead>
       <tbody>${subarrays.map((device) => html`<tr><th scope="row"><a href=${`#/subarray/${device}`}>${device.split("/").at(-1)}</a></th>
-        <td>${cell(device, "obsState")}</td><td>${cell(device, "State")}</td><td>${cell(device, "healthState")}</td>
-        <td>${cell(device, "scanID")}</td><td>${lastCommand(device)}</td></tr>`)}</tbody></table>`, "full")}
+        <td data-title="obsState">${cell(device, "obsState")}</td><td data-title="State">${cell(device, "State")}</td>
+        <td data-title="Health">${cell(device, "healthState")}</td><td data-title="Scan">${cell(device, "scanID")}</td>
+        <td data-title="Last command">${lastCommand(device)}</td></tr>`)}</tbody></table>`, "full")}
     ${nodesTile(figures(master, TOTALS))}
     ${trendTile("All nodes together", master, TRENDS_OF_ALL)}
     ${tile("Streams", streams(), "full")}`;
@@ -52,10 +53,11 @@ export function streams() {
   const isOld = known.flatMap(([, row]) => Object.values(row)).every((name) => look(bus, name).quality === "INVALID");
   const others = [...rows.keys()].filter((name) => !known.some(([stream]) => stream === name));
   return html`${isOld ? html`<p class="alike">Not valid:</p>` : nothing}
-    <div class="scroll"><table><caption class="hidden">Account of each stream</caption>
+    <div class="scroll"><table class="cards"><caption class="hidden">Account of each stream</caption>
     <thead><tr><th>Stream</th>${columns.map((one) => html`<th class="number">${one.replaceAll("_", " ")}</th>`)}</tr></thead>
     <tbody>${known.map(([stream, row]) => html`<tr><th scope="row">${stream}</th>
-      ${columns.map((one) => html`<td class="number">${row[one] ? cell(bus, row[one], false, !isOld) : ""}</td>`)}</tr>`)}</tbody>
+      ${columns.map((one) => html`<td class="number" data-title=${one.replaceAll("_", " ")}>${
+        row[one] ? cell(bus, row[one], false, !isOld) : ""}</td>`)}</tr>`)}</tbody>
     </table></div>
     ${others.length ? html`<p class="soft">${store.past ? "The archive has no account of that second" : "Nobody accounts"} for ${
       others.join(", ")}${store.past ? "." : ": their parts are not deployed, or have never run."}</p>` : nothing}`;

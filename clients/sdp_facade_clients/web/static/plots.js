@@ -1,23 +1,16 @@
-// Plots: the last hour of a scalar, a spectrum, an image. A plot stays the same element while its page is shown.
+// Plots: a spectrum, an image, and what a trend has in common with them. A plot stays the same element while its page is shown.
 
-import { html } from "./vendor/lit-html.js";
 import uPlot from "./vendor/uPlot.esm.js";
-import { redraw } from "./app.js";
-import { marked, marksOf } from "./happened.js";
-import { age, quantity, saidLimits, text } from "./parts.js";
-import { ask, isCut, kindOf, look, now, setAddress, store, utc } from "./store.js";
+import { drawHappened } from "./happened.js";
+import { age, text } from "./parts.js";
+import { ask, isCut, kindOf, look, now, store, utc } from "./store.js";
 
-const HOUR = 3600;
-let hours = new URLSearchParams(location.search).get("hours") === "12" ? 12 : 1; // of the trends; in the address, for others
-const SHORTEST = 300; // time that a trend shows at the least [s]
-const LATE = 60; // after the begin of the hour, from which a trend says when it begins [s]
-const BINS = 400; // of a trend of the past
 const HEIGHT = 150; // of a plot [px]
 const MOST_ROWS = 120; // of a waterfall
 const READ_MS = 5000; // between two reads of an attribute that sends no events
 const plots = new Map();
 
-const kept = (Kind) => (device, attribute, over) => {
+export const kept = (Kind) => (device, attribute, over) => {
   const key = `${Kind.name} ${device}/${attribute}`;
   if (!plots.has(key)) plots.set(key, new Kind(device, attribute, over));
   return plots.get(key).element;
@@ -32,7 +25,7 @@ export function dropPlots() {
 }
 
 // A figure is busy until it has been drawn once, or could not be.
-class Plot {
+export class Plot {
   constructor(device, attribute, every, caption = "", over = "") {
     const known = kindOf(device)?.attributes ?? {};
     const [entry, axis] = [known[attribute], known[over]];
@@ -94,14 +87,14 @@ class Plot {
   }
 }
 
-const labelOf = ({ label, unit }) => `${label}${unit ? ` [${unit}]` : ""}`;
+export const labelOf = ({ label, unit }) => `${label}${unit ? ` [${unit}]` : ""}`;
 const range = (values) => values.filter((one) => typeof one === "number")
   .reduce(([low, high], one) => [Math.min(low, one), Math.max(high, one)], [Infinity, -Infinity]);
 
-const STEPS = [60, 120, 300, 600, 1200, 1800, 3600, 7200]; // between two times [s]
+const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 86400]; // between two times [s]
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500]; // steps from name to name
 const SCALES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
-function short(value) {
+export function short(value) {
   const [scale, letter] = SCALES.find(([least]) => Math.abs(value) >= least) ?? [1, ""];
   return `${+(value / scale).toPrecision(5)}${letter}`;
 }
@@ -121,17 +114,27 @@ const namesOfLimits = (limits) => (plot) => {
 };
 
 // One line, and a dashed one for each limit; `names` label the elements of an array, `said` writes a number of the axis.
-function lines(parent, { time = false, range, names, limits = [], said = short }) {
+// A trend of a `device` has what happened in it; `second` writes the numbers of another line, which has an axis of its own.
+function lines(parent, { time = false, range, names, limits = [], said = short, device = "", second, moved, zoomed }) {
   const css = getComputedStyle(document.documentElement);
-  const [stroke, line, alarm] = ["--ink", "--line", "--alarm"].map((name) => css.getPropertyValue(name).trim());
+  const [stroke, line, alarm, other] = ["--ink", "--line", "--alarm", "--focus"].map((name) => css.getPropertyValue(name).trim());
   const axis = { stroke, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
-  const clock = (_, ticks) => ticks.map((one) => new Date(one * 1000).toISOString().slice(11, 16));
+  const clock = (_, ticks) => ticks.map((one) => new Date(one * 1000).toISOString().slice(11, ticks[1] - ticks[0] < 60 ? 19 : 16));
   const numbers = { ...axis, values: (_, ticks) => ticks.map((one) => said(one)) };
   // Every second name is one line lower, so that neighbours do not overlap.
   const named = (_, ticks) => ticks.map((one, at) => "\n".repeat(at % 2) + (names()[one] ?? ""));
   const byName = { ...axis, values: named, size: 60, space: 35, incrs: WHOLE };
   const scales = { x: { time, range } };
-  if (time) scales.y = { range: (_, low, high) => fitting(low, high) };
+  if (time) scales.y = scales.other = { range: (_, low, high) => fitting(low, high) };
+  const right = { ...axis, stroke: other, grid: { show: false }, scale: "other", side: 1, size: 64,
+    values: (_, ticks) => ticks.map((one) => second(one)) };
+  const cursor = !time ? {} : { drag: { x: true, y: false, setScale: false },
+    sync: { key: "time", filters: { pub: (kind) => kind === "mousemove" || kind === "mouseleave" } } };
+  const zoom = (plot) => {
+    const { left, width } = plot.select;
+    if (width) zoomed(plot.posToVal(left, "x"), plot.posToVal(left + width, "x"));
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+  };
   if (names) {
     // Whole bars, from zero.
     scales.x.range = (_, low, high) => [low - 0.5, high + 0.5];
@@ -142,11 +145,15 @@ function lines(parent, { time = false, range, names, limits = [], said = short }
   return new uPlot({
     width: 420, height: HEIGHT, legend: { show: false }, scales,
     tzDate: (one) => uPlot.tzDate(new Date(one * 1000), "UTC"),
-    hooks: { draw: [namesOfLimits(limits), ...(time ? [marksOf] : [])] },
-    axes: [time ? { ...axis, values: clock, incrs: STEPS } : names ? byName : numbers, { ...numbers, size: 64 }],
+    cursor,
+    hooks: time ? { draw: [namesOfLimits(limits), drawHappened(device)], setSelect: [zoom], setCursor: [moved] }
+      : { draw: [namesOfLimits(limits)] },
+    axes: [time ? { ...axis, values: clock, incrs: STEPS, size: 28 } : names ? byName : numbers, { ...numbers, size: 64 },
+      ...(second ? [right] : [])],
     series: [{}, { stroke, width: 1.4, spanGaps: false, points, paths, fill: names ? line : undefined },
-      ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points, auto: false }))],
-  }, [[], [], ...limits.map(() => [])], parent);
+      ...limits.map(() => ({ stroke: alarm, width: 1, dash: [6, 4], points, auto: false })),
+      ...(second ? [{ stroke: other, width: 1.4, dash: [2, 2], scale: "other", points, paths }] : [])],
+  }, [[], [], ...limits.map(() => []), ...(second ? [[]] : [])], parent);
 }
 
 // The range of the data; of a value that never changes, some room around it.
@@ -154,44 +161,6 @@ function fitting(low, high) {
   if (low === null || high === null) return [0, 1];
   const room = high > low ? 0.1 * (high - low) : Math.abs(high) / 10 || 1;
   return [low >= 0 ? Math.max(0, low - room) : low - room, high + room];
-}
-
-class Trend extends Plot {
-  constructor(device, attribute) {
-    super(device, attribute, 2000);
-    this.first = Infinity;
-    // The axis has the unit where that changes with the size of the number.
-    const said = (value) => quantity(value, this.entry, attribute);
-    const isScaled = ["s", "B", "Hz"].includes(this.entry?.unit) || /%$/.test(said(0));
-    this.title = `${isScaled ? this.entry.label : this.title}, ${hours === 1 ? "last hour" : `last ${hours} h`}`;
-    this.limits = saidLimits(this.entry, attribute);
-    const range = () => [Math.max(now() - hours * HOUR, Math.min(this.first, now() - SHORTEST)), now()];
-    this.lines({ time: true, range, limits: this.limits, said: isScaled ? said : undefined });
-  }
-  async draw() {
-    const { device, attribute } = this;
-    const [times, values] = await (store.past ? this.archived() : ask("trend", { device, attribute, hours }));
-    this.first = times[0] ?? Infinity;
-    this.show([times, values, ...this.limits.map(({ value }) => times.map(() => value))]);
-    return [this.title, ...this.limits.map(({ title }) => title), ...why(times, values)].join("; ");
-  }
-  // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line.
-  async archived() {
-    if (store.past.why) throw new Error(store.past.why);
-    const [begin, end] = [now() - hours * HOUR, now() + 1].map((time) => new Date(time * 1000).toISOString());
-    const { series: [{ rows }] } = await ask("history", { device: this.device, attribute: this.attribute, begin, end, points: BINS });
-    const points = rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max]).map((one) => [Date.parse(time) / 1000, one]));
-    return [points.map(([time]) => time), points.map(([, value]) => value)];
-  }
-}
-
-// Why a trend is empty, or begins within the hour.
-function why(times, values) {
-  const first = values.findIndex((one) => one !== null);
-  if (store.past) return [...(first < 0 ? ["the archive has no values of this time"] : []), ...marked(now() - hours * HOUR, now())];
-  if (!times.length) return ["no values yet: this page's server begins to follow it now"];
-  if (first < 0) return [`no valid value since ${utc(times[0])}`];
-  return times[0] > now() - hours * HOUR + LATE ? [`begins at ${utc(times[0])}, when this page's server began to follow it`] : [];
 }
 
 class Spectrum extends Plot {
@@ -259,20 +228,6 @@ class Waterfall extends Picture {
     }
     return this.paint(this.rows, seen, MOST_ROWS);
   }
-}
-
-export const trend = kept(Trend);
-
-// The choice between the times that trends go back.
-export function spans() {
-  const choose = (event) => {
-    hours = Number(event.target.value);
-    setAddress("hours", hours === 1 ? null : hours);
-    dropPlots();
-    redraw();
-  };
-  return html`<div class="tools"><label>Trends of the last <select @change=${choose}>${[[1, "1 h"], [12, "12 h"]].map(([value, title]) =>
-    html`<option value=${value} ?selected=${value === hours}>${title}</option>`)}</select></label></div>`;
 }
 
 export const spectrum = kept(Spectrum);
