@@ -24,7 +24,7 @@ def main() -> None:
     icd = load.load()
     classes = {name: replace(one, commands=tuple(map(_patient, one.commands))) for name, one in icd.classes.items()}
     patient = replace(icd, classes=classes)
-    load._installed = lambda: patient
+    load._installed = lambda telescope: patient
     server.main()
 
 

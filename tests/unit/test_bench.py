@@ -1,4 +1,4 @@
-"""Judgements and tables of the bench: lost and doubled messages, gaps, delays, subscribers, and the pages."""
+"""Judgements and tables of the bench: lost and doubled messages, gaps, delays, and the pages."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,6 @@ from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tabl
 from sdp_facade_lab.bench.standby import _longest
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
-from sdp_facade_lab.bench.visit import EACH, SUBSCRIBERS, Subscribed, judge
 
 
 @pytest.mark.parametrize(("kept", "lost", "doubled"), [(1000, 0, 0), (990, 10, 0), (1001, 0, 1)])
@@ -76,28 +75,6 @@ def test_an_event_at_the_very_time_of_a_notification_holds_it() -> None:
         for shown in (time, time - 1):
             (delay,) = shown_after(np.array([time]), [HeardEvent("d", "a", shown / 1e6, BEGIN + 2.0)], 1.0)
             assert delay == pytest.approx(BEGIN + 2.0 - time / 1e6)
-
-
-def subscribers(**changed) -> list[Subscribed]:
-    """Return a hundred subscribers; the last of them got one alert after 9 s, which was on the bus for 2 s."""
-    alerts = [(number, 101.0, 101.5) for number in range(EACH - 1)] + [(EACH, 107.0, 109.0)]
-    right = {"source": "lsst/detector-000", "alerts": alerts, "place": 10_000, "by_page": 3, "lost": []}
-    return [Subscribed(**right)] * (SUBSCRIBERS - 1) + [Subscribed(**{**right, **changed})]
-
-
-def test_the_last_subscriber_counts():
-    whole, until, behind, by_page = judge(subscribers(), first=100.0)
-    assert (whole.reached, whole.found) == (True, "100, 0 losses told")
-    assert (until.found, behind.found, by_page.found) == ("9.0 s", "2.0 s", "300")
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [{"alerts": []}, {"alerts": [(1, 1.0, 1.0)] * EACH}, {"lost": ["4 to 500"]}],
-    ids=["nothing", "one alert again and again", "a loss"],
-)
-def test_a_subscriber_without_its_alerts_is_not_passed_over(changed):
-    assert judge(subscribers(**changed), first=100.0)[0].reached is False
 
 
 PAGE = """before
