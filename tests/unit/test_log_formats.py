@@ -324,6 +324,14 @@ def test_metrics_of_collectd_are_those_of_the_attributes(value, metric, instance
         assert found == MetricRecord(US, "n7", metric, instance, 41.5)
 
 
+def test_an_event_whose_level_only_the_common_schema_has_is_refused():
+    """It would count without a severity, and no alarm about errors would come."""
+    refused = logs(b'{"message": "boom", "log": {"level": "error"}, "service": {"name": "rcal"}}')
+    assert "log.level: expected level, as Logstash writes it" in refused.detail
+    (row,) = logs(b'{"message": "boom", "level": "error", "log": {"file": {"path": "/var/log/a"}}}')
+    assert isinstance(row, LogRecord)
+
+
 def test_an_event_of_metricbeat_is_refused_whole():
     assert metrics(b'{"@timestamp": "2026-11-23T10:00:00Z", "system": {"load": {"1": 3}}}').reason == "format"
 

@@ -92,7 +92,8 @@ def test_who_judges_is_not_missed_by_itself():
 
 
 @pytest.mark.parametrize(
-    ("name", "command"), [("alerts-notify-0", "alerts notify RULES.toml"), ("archive-run-night", "archive run FOLDER")]
+    ("name", "command"),
+    [("alerts-notify-0", "alerts notify RULES.toml"), ("archive-run-1", "archive run FOLDER --slot 1")],
 )
 def test_a_process_that_a_site_need_not_run_is_missed_once_it_was_heard_of(name, command):
     """Nobody learnt that no mail left any more: the notifier was killed, and nothing said so."""
@@ -101,8 +102,11 @@ def test_a_process_that_a_site_need_not_run_is_missed_once_it_was_heard_of(name,
     health, (reason,) = shown.judge(as_time(NOW))
     assert (health, reason.partition(" since ")[0]) == ("DEGRADED", f"process {name} silent")
     assert set(shown.find(as_time(NOW))) == {("workerSilent", f"sdp-facade/{name}")}
-    assert shown.issues_as_dicts(as_time(NOW))[0]["response"].endswith(f"start it again: sdp-facade {command}.")
-    assert overview(heartbeats=signs_of_life(stopped=(name,), workers=workers)).judge(as_time(NOW)) == ("OK", ())
+    assert shown.issues_as_dicts(as_time(NOW))[0]["response"].endswith(f"with its options: sdp-facade {command}.")
+    role, _, _ = name.rpartition("-")
+    for lives, without in (({"stopped": (name,)}, ""), ({"silent": (name,)}, role)):
+        found = overview(heartbeats=signs_of_life(**lives, workers=workers), without=without)
+        assert found.judge(as_time(NOW)) == ("OK", ())
 
 
 def test_who_was_never_heard_of_is_named_at_once_and_an_alarm_later():

@@ -344,6 +344,8 @@ class _Event(msgspec.Struct, gc=False):
     eb_id: str = ""
     program: str = ""
     logger_name: str = ""
+    log: Any = None
+    """Of the Elastic Common Schema, which has the level here."""
 
 
 _decode_event = msgspec.json.Decoder(_Event).decode
@@ -358,6 +360,8 @@ def log_event(value: bytes) -> LogRecord:
     if isinstance(one.severity, int):  # the form of Logstash's syslog input
         severity = OF_SYSLOG[one.severity] if 0 <= one.severity < len(OF_SYSLOG) else 0
     else:
+        if not (one.level or one.severity) and isinstance(one.log, dict) and "level" in one.log:
+            raise ValueError("log.level: expected level, as Logstash writes it, got the Elastic Common Schema")
         severity = severity_of(one.level or one.severity)
     host = one.host if isinstance(one.host, str) else one.host.name or one.host.hostname
     source = source_of(one.program or one.logger_name, severity, host, one.rack, one.eb_id)

@@ -51,6 +51,9 @@ class Presence(HealthSource):
         self._workers: list[WorkerEntry] = [
             worker for one in manifests() for worker in one.workers if worker.name not in without
         ]
+        self._processes = {
+            role: words for one in manifests() for role, words in one.processes.items() if role not in without
+        }
         gone = {worker.gone for one in manifests() for worker in one.workers}
         self.conditions: Mapping[str, str] = dict.fromkeys((_SERVER, _WORKER, *gone), ORIGIN)
         self._began = server.clock.monotonic()
@@ -135,13 +138,13 @@ class Presence(HealthSource):
                 yield HealthIssue(DEGRADED, text, self._alarm(name, _WORKER, name), host=self._host(name), response=do)
 
     def _optional(self) -> Iterator[HealthIssue]:
-        for one in manifests():
-            for role, words in one.processes.items():
-                for name in filter(self._is_missed, self._heartbeats.heard_of(role)):
-                    text = f"process {name} {self._seen(name)}"
-                    key = self._alarm(name, _WORKER, name)
-                    do = f"End its process if it hangs, then start it again: {PROGRAM} {' '.join(words)}."
-                    yield HealthIssue(DEGRADED, text, key, host=self._host(name), response=do)
+        for role, words in self._processes.items():
+            for name in filter(self._is_missed, self._heartbeats.heard_of(role)):
+                text = f"process {name} {self._seen(name)}"
+                key, slot = self._alarm(name, _WORKER, name), name.removeprefix(slot_name(role, ""))
+                again = f"{PROGRAM} {' '.join(words)}{'' if slot == '0' else f' --slot {slot}'}"
+                do = f"End its process if it hangs, then start it again with its options: {again}."
+                yield HealthIssue(DEGRADED, text, key, host=self._host(name), response=do)
 
     def _alarm(self, component: str, condition: str, *part: str) -> FaultKey | None:
         """Return the alarm to raise; None for a component without any heartbeat, as not all start at once."""

@@ -3,7 +3,7 @@
 import logging
 import threading
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -227,6 +227,10 @@ class Standing:
     """The reason why no batches are sent; empty if they are."""
 
 
+Columns = Mapping[str, npt.NDArray[Any]]
+"""Notifications, by field."""
+
+
 @dataclass(slots=True)
 class _Begun:
     """Notifications that are in no batch yet."""
@@ -360,10 +364,8 @@ class HeapProducer:
                 self._cut_all()
                 self._constants = constants
             now = self._clock.now_us()
-            windows = self._windows(found["time"], now)
-            for window in map(Time, np.unique(windows)):
-                mine = windows == window
-                self._add(window, found if mine.all() else {name: column[mine] for name, column in found.items()}, now)
+            for window, part in self._by_window(found, now):
+                self._add(window, part, now)
             self._cut_when_due()
 
     def flush(self) -> None:
@@ -431,20 +433,27 @@ class HeapProducer:
         """Show why nothing is sent: a producer must not seem to send."""
         self._forwarder.pause(f"internal error: {type(error).__name__}: {error}")
 
-    def _windows(self, times: npt.NDArray[np.int64], now: Time) -> npt.NDArray[np.int64]:
-        """Return the begin of the window of each time; one begin for all closed ones, and one for all too far ahead."""
-        length = self._rule.length_us
-        ahead = now + self._rule.ahead_us
-        found: npt.NDArray[np.int64] = np.clip(
-            times - times % length, self._newest_closed(now), ahead - ahead % length + length
-        )
-        return found
+    def _by_window(self, columns: Columns, now: Time) -> Iterator[tuple[Time, Columns]]:
+        """Return the notifications of each window by its begin: all closed windows are one, and all too far ahead."""
+        times, length = columns["time"], self._rule.length_us
+        if not len(times):
+            return
+        closed, ahead = self._newest_closed(now), now + self._rule.ahead_us
+        ahead += length - ahead % length
+        first, last = (min(max(at - at % length, closed), ahead) for at in (int(times.min()), int(times.max())))
+        if first == last:  # as nearly always
+            yield Time(first), columns
+            return
+        windows = np.clip(times - times % length, closed, ahead)
+        for window in np.unique(windows).tolist():
+            mine = windows == window
+            yield Time(window), {name: column[mine] for name, column in columns.items()}
 
     def _newest_closed(self, now: Time) -> Time:
         """Return the begin of the newest window that is closed."""
         return self._rule.newest_close(now) - self._rule.disorder_us - self._rule.length_us
 
-    def _add(self, window: Time, columns: Mapping[str, npt.NDArray[Any]], now: Time) -> None:
+    def _add(self, window: Time, columns: Columns, now: Time) -> None:
         """Add notifications of one window."""
         begin, count = 0, len(columns["seq"])
         while begin < count:
