@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FILES = {
     "unit": "unit/test_web_app.py",
+    "timeline": "unit/test_timeline.py",
     "doors": "unit/test_web_doors.py",
     "proxies": "clients/test_web_proxies.py",
     "browser": "clients/test_web.py",
