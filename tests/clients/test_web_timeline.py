@@ -73,8 +73,14 @@ def test_what_happened_is_in_a_trend_which_is_zoomed_paired_and_kept(browser: Br
     with page.expect_download() as csv:
         figure.get_by_role("button", name="CSV").click()
     lines = csv.value.path().read_text().splitlines()
-    assert lines[0] == f"time,{RATE},{LATENCY}"
-    assert len(lines) > 10
+    begin, *names = lines[0].split(",")
+    assert re.fullmatch(r"begin of [0-9.]+ s", begin)
+    assert [re.sub(r" \[.*\]", "", one) for one in names] == [
+        f"{name} {figure}" for name in (RATE, LATENCY) for figure in ("min", "max", "mean")
+    ]
+    times = [one.split(",")[0] for one in lines[1:]]
+    assert len(times) == len({*times}) == 400
+    assert times == sorted(times)
     with page.expect_download() as png:
         figure.get_by_role("button", name="PNG").click()
     assert png.value.path().read_bytes()[:4] == b"\x89PNG"
