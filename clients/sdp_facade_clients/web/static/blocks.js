@@ -24,7 +24,8 @@ async function read(path, given, take) {
   redraw();
 }
 
-export const openBlocks = () => read("execution-blocks", { days: view.days }, ({ blocks, unknown }) => Object.assign(view, { all: blocks, unknown }));
+export const openBlocks = () => read("execution-blocks", { days: view.days },
+  ({ blocks, unknown }) => Object.assign(view, { all: blocks, unknown }));
 
 export function openBlock(id) {
   Object.assign(view, { id, found: null, at: performance.now() });
