@@ -14,7 +14,7 @@ import msgspec
 
 from facade.archive.history import HistoryArchive
 from facade.archive.newest import NewestRecords, undecoded
-from facade.archive.reading import read_columns
+from facade.archive.reading import read_batches
 from facade.archive.stores import Store
 from facade.flows.alerts import messages
 from facade.flows.alerts.flow import AlertsFlow
@@ -25,7 +25,20 @@ from facade.flows.commands.view import as_dict
 from facade.kernel.bus.dead_letters import TOPIC as DEAD
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import DAY, HOUR, MINUTE, NEVER, SECOND, Clock, Duration, Time, as_seconds, as_time
+from facade.kernel.clock import (
+    DAY,
+    FOREVER,
+    HOUR,
+    MINUTE,
+    NEVER,
+    SECOND,
+    Clock,
+    Duration,
+    Time,
+    as_seconds,
+    as_time,
+    to_ms,
+)
 from facade.kernel.icd.model import Icd
 from facade.sdp import alarm_states as states
 
@@ -122,7 +135,7 @@ class MomentArchive:
         """Return the first of some topics that the archive has not; empty: it has them all."""
         return next((topic for topic in topics if not self.topics[topic].is_kept), "")
 
-    def commands(self, begin: Time, until: Time) -> dict[str, list[dict[str, Any]]]:
+    def commands(self, begin: Time, until: Time, most: int = _MOST_COMMANDS) -> dict[str, list[dict[str, Any]]]:
         """Return the newest commands given from `begin` to `until` by device, as of GetCommandHistory."""
         begin = max(begin, NEVER)
         past = Past(begin)
@@ -134,7 +147,7 @@ class MomentArchive:
         found: dict[str, list[dict[str, Any]]] = {}
         for one in reversed(past.commands()):
             some = found.setdefault(one.device, [])
-            if one.id and len(some) < _MOST_COMMANDS:
+            if one.id and len(some) < most:
                 some.append(as_dict(one))
         return found
 
@@ -143,7 +156,11 @@ class MomentArchive:
         return set().union(*self.topics[DEAD].each(begin, until + MINUTE, self._aside_in))
 
     def _read_aside(self, name: str) -> frozenset[tuple[int, int]]:
-        letters = (original(one) for columns in read_columns(self._store, [name]) for one in columns.records())
+        # Without the values, which are the bulk of the file.
+        batches = read_batches(self._store, name, "timestamp", 0, to_ms(FOREVER), ("timestamp", "offset", "headers"))
+        rows = (row for _, batch in batches for row in batch.column("headers").to_pylist())
+        headers = (tuple((one["name"], one["value"]) for one in row or ()) for row in rows)
+        letters = (original(Record(topic=DEAD, key=None, value=None, headers=some)) for some in headers)
         return frozenset((one.partition, one.offset) for one in letters if one.topic == ACKS)
 
 

@@ -2,7 +2,8 @@
 
 All of it comes from topics with few records, so a day takes as long as an hour. A record counts by Kafka's time. The
 controllers' reports on ``state`` tell the observing state of each subarray and its execution block. A block lasts from
-the first record that names it, which is that of its command, to the last one, or until its subarray has left it.
+the first record that names it, which is that of its command, to the last one, or until its subarray has left it. If its
+id was used several times, the newest use counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +16,19 @@ from facade.archive.history import HistoryArchive
 from facade.archive.moment import ALARMS_BACK, MomentArchive
 from facade.archive.newest import NewestRecords, undecoded
 from facade.archive.night.span import Night
+from facade.archive.recording import HISTORY
 from facade.archive.stores import Store
 from facade.flows.alerts import messages as alerts
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.blocks.source import BLOCKS, read_block
 from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import NEVER, Clock, Duration, Time, as_seconds, as_time
+from facade.kernel.clock import FOREVER, MINUTE, NEVER, Clock, Duration, Time, as_seconds, as_time
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
-from facade.sdp.device_state import OBS_STATE, TOPIC, StateMessage, decode_state
+from facade.sdp.device_state import NO_BLOCK, OBS_STATE, TOPIC, StateMessage, decode_state
+from facade.sdp.durations import parse_time
 from facade.sdp.messages import ProcessingBlock, Table
 
 EB_ID: Final = "ebID"
@@ -33,9 +36,13 @@ MOST: Final = 1000
 """Most entries of a kind in one answer; the newest ones count."""
 _TABLES: Final = "tables"
 _ENDED: Final = frozenset({"COMPLETE", "FAILED"})
+_ASSIGNED_BEFORE: Final = 10 * MINUTE
+"""Longest time between the command of an execution block and the report that its subarray has it [us]."""
 _decode_table = BatchDecoder(Table).decode_one
 Steps = dict[str, list[tuple[float, str]]]
 """By device, when an attribute got which value [Unix s]."""
+Wanted = Mapping[str, Callable[[Mapping[str, Any]], bool]]
+_ALL: Final[Wanted] = {}
 
 
 class ExecutionBlock(NamedTuple):
@@ -54,10 +61,15 @@ class TimelineArchive:
 
     def __init__(self, store: Store, history: HistoryArchive, moments: MomentArchive) -> None:
         self._history, self._moments = history, moments
-        self._topics = {topic: NewestRecords(store, topic, undecoded) for topic in (TOPIC, _TABLES, BLOCKS)}
+        self._topics = {topic: NewestRecords(store, topic, undecoded) for topic in (TOPIC, _TABLES, BLOCKS, HISTORY)}
 
-    def between(self, begin: Time, end: Time, device: str = "") -> dict[str, Any]:
+    def between(self, begin: Time, end: Time, device: str = "", wanted: Wanted = _ALL) -> dict[str, Any]:
         """Return what happened from `begin` to `end` [Unix us].
+
+        Parameters
+        ----------
+        wanted
+            By kind, whether an entry is wanted; of the others, only `MOST` are returned, the newest ones.
 
         Returns
         -------
@@ -74,13 +86,19 @@ class TimelineArchive:
                 return empty
             return make(begin, end)
 
+        def newest(name: str, make: Callable[[Time, Time], Any], *topics: str) -> Sequence[dict[str, Any]]:
+            found = sorted(filter(wanted.get(name), part(name, make, *topics)), key=_when)
+            if len(found) > MOST:
+                unknown[name] = f"only the newest {MOST} are given; ask for a shorter time"
+            return found[-MOST:]
+
         return {
-            "commands": part("commands", self._commands, COMMANDS, ACKS),
+            "commands": newest("commands", self._commands, COMMANDS, ACKS),
             "obs_states": part("obs_states", lambda *span: self.steps(OBS_STATE, *span), TOPIC, empty={}),
-            "alarms": part("alarms", self._alarms, alerts.ALERTS),
-            "tables": part("tables", self._tables, _TABLES),
-            "blocks": part("blocks", self._blocks, BLOCKS),
-            "gaps": self._gaps(device, begin, end) if device else (),
+            "alarms": newest("alarms", self._alarms, alerts.ALERTS),
+            "tables": newest("tables", self._tables, _TABLES),
+            "blocks": newest("blocks", self._blocks, BLOCKS),
+            "gaps": part("gaps", lambda *span: self._gaps(device, *span), HISTORY) if device else (),
             "unknown": unknown,
         }
 
@@ -92,7 +110,9 @@ class TimelineArchive:
         for device, steps in self.steps(EB_ID, begin, end).items():
             ends = [time for time, _ in steps[1:]] + [None]
             found += [
-                ExecutionBlock(id, device, time, until) for (time, id), until in zip(steps, ends, strict=True) if id
+                ExecutionBlock(id, device, time, until)
+                for (time, id), until in zip(steps, ends, strict=True)
+                if id not in NO_BLOCK
             ]
         return sorted(found, key=lambda one: one.begin, reverse=True)
 
@@ -141,7 +161,7 @@ class TimelineArchive:
         return found
 
     def _commands(self, begin: Time, end: Time) -> list[dict[str, Any]]:
-        return [one for some in self._moments.commands(begin, end).values() for one in some]
+        return [one for some in self._moments.commands(begin, end, MOST + 1).values() for one in some]
 
     def _records(self, topic: str, begin: Time, end: Time) -> Iterator[Record]:
         records = self._topics[topic] if topic in self._topics else self._moments.topics[topic]
@@ -155,7 +175,7 @@ class TimelineArchive:
             if isinstance(message, alerts.Alert) and known.get(message.key) != message.state:
                 known[message.key] = message.state  # a source repeats what it has said
                 found.append(alarm_entry(as_seconds(record.timestamp_us), msgspec.structs.asdict(message)))
-        return found[-MOST:]
+        return found
 
     def _tables(self, begin: Time, end: Time) -> Sequence[dict[str, Any]]:
         tables = [_decode_table(record.value) for record in self._records(_TABLES, begin, end)]
@@ -165,11 +185,11 @@ class TimelineArchive:
             for one in tables
             if isinstance(one, Table) and one.state in _ENDED
         }
-        return [*found.values()][-MOST:]
+        return [*found.values()]
 
     def _blocks(self, begin: Time, end: Time) -> Sequence[dict[str, Any]]:
         told = [read_block(record) for record in self._records(BLOCKS, begin, end)]
-        return [block_entry(one) for one in told if isinstance(one, ProcessingBlock)][-MOST:]
+        return [block_entry(one) for one in told if isinstance(one, ProcessingBlock)]
 
     def _gaps(self, device: str, begin: Time, end: Time) -> Sequence[tuple[float, float]]:
         gaps = self._history.find(f"{device}/State", begin, end).gaps
@@ -196,21 +216,33 @@ def block_entry(block: ProcessingBlock) -> dict[str, Any]:
 def record_span(records: Iterable[Record], eb: str) -> tuple[Time, Time] | None:
     """Return the times of the first and the last record of an execution block, by Kafka; None: no record names it.
 
-    Records name a block by its id, as a JSON text; that its subarray has left it is its last one.
+    Records name a block by its id, as a JSON text; that its subarray has left it is its last one. Of an id that was
+    used again, the newest use counts; an assignment behind it has been refused.
 
     Parameters
     ----------
     records
         Those of ``commands``, then of ``processing-blocks``, then of ``state``, each in the order of the log.
     """
-    name, active, times = f'"{eb}"'.encode(), set[str](), list[Time]()
+    name, active, times = f'"{eb}"'.encode(), set[str](), list[tuple[Time, str]]()
+    begin = left = NEVER
     for record in records:
-        value = record.value or b""
+        value, at = record.value or b"", record.timestamp_us
         is_of_it = name in value
         state = decode_state(value) if record.topic == TOPIC and EB_ID.encode() in value else None
         if isinstance(state, StateMessage) and state.attribute == EB_ID:
-            is_of_it = state.value == eb or state.device in active
+            is_of_it, had = state.value == eb or state.device in active, state.device in active
+            if is_of_it and not had:
+                begin = max(at - _ASSIGNED_BEFORE, left)
+            if had and state.value != eb:
+                left = at + Duration(1)
             (active.add if state.value == eb else active.discard)(state.device)
         if is_of_it:
-            times.append(record.timestamp_us)
-    return (min(times), max(times)) if times else None
+            times.append((at, record.topic))
+    last = FOREVER if active or left == NEVER else left
+    of_it = [at for at, topic in times if begin <= at and (topic != COMMANDS or at < last)]
+    return (min(of_it), max(of_it)) if of_it else None
+
+
+def _when(entry: Mapping[str, Any]) -> float:
+    return entry["time"] if "time" in entry else as_seconds(parse_time(entry["submitted_time"], "submitted_time"))

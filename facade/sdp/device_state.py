@@ -30,6 +30,8 @@ TOPIC, SETTINGS = "state", "settings"
 STATE = "State"
 """Tango's own attribute; controllers report it if commands of the class lead to it."""
 OBS_STATE = "obsState"
+NO_BLOCK = frozenset({"", "null"})
+"""Values of ebID without an execution block."""
 _DERIVED = frozenset({STATE, OBS_STATE})
 """Reported attributes that also depend on commands under way; see `facade.flows.commands.rules.shown`."""
 _APART = SECOND

@@ -6,13 +6,13 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from facade.kernel.clock import SystemClock, Time
 from tests.clients.test_web_past import opened, served
 from tests.unit.test_history_archive import RATE
 from tests.unit.test_moment_archive import SUBARRAY, at
-from tests.unit.test_timeline import EB, LATENCY, observation
+from tests.unit.test_timeline import EB, LATENCY, NEXT, observation
 
 NODE, _, _ = RATE.rpartition("/")
 
@@ -73,8 +73,14 @@ def test_what_happened_is_in_a_trend_which_is_zoomed_paired_and_kept(browser: Br
     with page.expect_download() as csv:
         figure.get_by_role("button", name="CSV").click()
     lines = csv.value.path().read_text().splitlines()
-    assert lines[0] == f"time,{RATE},{LATENCY}"
-    assert len(lines) > 10
+    begin, *names = lines[0].split(",")
+    assert re.fullmatch(r"begin of [0-9.]+ s", begin)
+    assert [re.sub(r" \[.*\]", "", one) for one in names] == [
+        f"{name} {figure}" for name in (RATE, LATENCY) for figure in ("min", "max", "mean")
+    ]
+    times = [one.split(",")[0] for one in lines[1:]]
+    assert len(times) == len({*times}) == 400
+    assert times == sorted(times)
     with page.expect_download() as png:
         figure.get_by_role("button", name="PNG").click()
     assert png.value.path().read_bytes()[:4] == b"\x89PNG"
@@ -119,3 +125,35 @@ def test_an_execution_block_has_its_timeline_and_an_address(browser: Browser, ad
     other = opened(browser, page.url)
     expect(other.get_by_role("group", name="What happened")).to_contain_text("subarray 01 is SCANNING")
     expect(other.get_by_role("link", name="01", exact=True)).to_have_attribute("href", f"#/subarray/{SUBARRAY}")
+
+
+def test_a_block_that_answers_late_changes_no_other_page_and_one_that_goes_on_is_followed(
+    browser: Browser, address: str
+) -> None:
+    page = opened(browser, f"{address}/#/blocks")
+    held: list[Route] = []
+    page.route("**/api/execution-block?*", lambda route: held.append(route))
+    with page.expect_request("**/api/execution-block?*"):
+        page.get_by_role("link", name=EB).click()
+    page.evaluate("location.hash = '#/blocks'")
+    expect(page.get_by_role("heading", name="Execution blocks")).to_be_visible()
+    with page.expect_response("**/api/execution-block?*") as late:
+        held[0].continue_()
+    late.value.finished()
+    page.unroute("**/api/execution-block?*")
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert "from=" not in page.url
+    page.get_by_role("link", name=NEXT).click()
+    page.wait_for_url(re.compile("to="))
+    before = page.url
+    page.wait_for_url(lambda url: "to=" in url and url != before)
+
+
+def test_what_happened_is_asked_again_after_a_failure(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}/#/blocks")
+    page.route("**/api/timeline?*", lambda route: route.abort())
+    with page.expect_event("requestfailed", lambda request: "/api/timeline" in request.url):
+        page.get_by_role("link", name=EB).click()
+    page.unroute("**/api/timeline?*")
+    caption = page.locator('[data-plot="mid-sdp/control/0/heapRate"] figcaption')
+    expect(caption).to_contain_text("marked: commands 3", timeout=30_000)

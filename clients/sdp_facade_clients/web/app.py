@@ -150,7 +150,8 @@ class _Pages:
         self._answers, self._keep_comment = answers, comment
         self._timelines = Timelines(feed, site, SystemClock(), answers.timeline if answers else None)
         self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
-        self._of_archive = _Places(anybody=2, people=2)
+        self._of_archive, self._of_timelines = _Places(anybody=2, people=2), _Places(anybody=2, people=2)
+        self._of_reports = _Places(anybody=1, people=1)
         self._checks = CapacityLimiter(1)
 
     def asked(self, handler: Endpoint) -> Endpoint:
@@ -189,9 +190,9 @@ class _Pages:
             "openapi.json": asked(document),
             "at": asked(self._at, "time", "device", places=self._of_archive),
             "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
-            "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_archive),
-            "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_archive),
-            "execution-block": asked(self._timelines.execution_block, "id", places=self._of_archive),
+            "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_timelines),
+            "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_timelines),
+            "execution-block": asked(self._timelines.execution_block, "id", places=self._of_timelines),
             "report": self._report,
             "me": self._me,
             "follow": asked(self._follow, "device"),
@@ -289,7 +290,7 @@ class _Pages:
         """Answer with the report of an execution block as a file; it takes long, so only people may ask for it."""
         _require(self._person(request), PageRole.VIEWER)
         id = request.query_params.get("id", "")
-        page = await self._of_archive.run(lambda: self._archived().report(id), is_person=True)
+        page = await self._of_reports.run(lambda: self._archived().report(id), is_person=True)
         head = {"Content-Disposition": 'attachment; filename="execution-block.html"', "Cache-Control": "no-store"}
         return Response(page, media_type="text/html", headers=head)
 

@@ -184,6 +184,11 @@ class Feed:
                 values.append(values[-1])
             return times, values
 
+    @property
+    def silent(self) -> Mapping[str, float]:
+        """Return the devices whose server does not answer, with the time of its last answer [Unix s]."""
+        return self._silent
+
     def _rouse(self, event: asyncio.Event) -> None:
         if self._loop is not None and not event.is_set():
             with suppress(RuntimeError):  # the server ends

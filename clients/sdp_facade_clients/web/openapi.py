@@ -10,6 +10,7 @@ LONGEST_DAYS: Final = 8
 _TIME: Final = {"type": "string", "format": "date-time"}
 _NUMBER: Final = {"type": ["number", "null"]}
 _TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+_UNKNOWN: Final = _TEXTS | {"description": "What is not known, with the reason."}
 
 
 def _object(properties: dict[str, Any], *optional: str, **more: Any) -> dict[str, Any]:
@@ -105,7 +106,7 @@ _HAPPENED: Final = {
     "tables": _list(_entry("product", "table", "kind", "state", size={"type": "integer"})),
     "blocks": _list(_entry("pb_id", "eb_id", "kind", "state", "text", subarray={"type": "integer"})),
     "gaps": _list(_list(_SECONDS), description="Begin and end of each time without records of the device."),
-    "unknown": _TEXTS | {"description": "What is not known, with the reason."},
+    "unknown": _UNKNOWN,
 }
 _BLOCK: Final = {"id": _TEXT, "device": _TEXT | {"description": "The subarray."}}
 _SPAN: Final = [
@@ -121,7 +122,7 @@ _PATHS: Final = {
     ),
     "/api/execution-blocks": (
         "The execution blocks of the last days",
-        "The newest first; the end is null while the subarray has it.",
+        "The newest first; the end is null while the subarray has it. An id that was used again comes again.",
         "ExecutionBlocks",
         [_given("days", "Default: 7.", {"enum": ["1", "7", "30"]}, required=False)],
     ),
@@ -203,7 +204,9 @@ def document() -> dict[str, Any]:
                 "History": _HISTORY,
                 "Moment": _MOMENT,
                 "Timeline": _object(_HAPPENED),
-                "ExecutionBlocks": _list(_object(_BLOCK | {"begin": _SECONDS, "end": _NUMBER})),
+                "ExecutionBlocks": _object(
+                    {"blocks": _list(_object(_BLOCK | {"begin": _SECONDS, "end": _NUMBER})), "unknown": _UNKNOWN}
+                ),
                 "ExecutionBlock": _object(_BLOCK | {"is_open": {"type": "boolean"}} | _HAPPENED),
                 "Error": _object({"error": {"type": "string"}}),
             }

@@ -1,21 +1,23 @@
 """What happened in a span of time, and execution blocks: from the archive, and from the devices for the newest part.
 
 An archive has a record minutes after it was written, and a page may have no archive at all. So what devices and this
-server remember is added for spans that end within the last quarter of an hour; it counts where both know the same.
+server remember is added for spans that end within the last quarter of an hour. Of commands and of execution blocks, the
+devices know the newer; of observing states, the archive knows the exact times, and the devices what came behind them.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from facade.kernel.clock import DAY, MINUTE, Clock, Time, as_seconds
 from facade.kernel.errors import ConfigError, FacadeError
+from facade.sdp.device_state import NO_BLOCK
 from facade.sdp.durations import parse_time
 from sdp_facade_clients.web.feed import SPANS, Feed
 from sdp_facade_clients.web.site import MASTER, Site
 
 if TYPE_CHECKING:  # its libraries are of another extra
-    from facade.archive.timeline import TimelineArchive
+    from facade.archive.timeline import TimelineArchive, Wanted
 
 LONGEST: Final = 8 * DAY
 """Longest span of one question."""
@@ -26,6 +28,12 @@ _DAYS: Final = ("1", "7", "30")
 _ASSIGN, _ASSIGNED_BEFORE = "AssignResources", 600.0
 """The command before an execution block, and the longest time between them [s]."""
 _KINDS: Final = ("commands", "alarms", "tables", "blocks", "gaps")
+_ARCHIVE: Final = "archive"
+"""Name of the archive in `unknown`."""
+_COMMANDS_KEPT: Final = 10.0
+"""Time for which the commands of a device are not asked for again, by whatever browser [s]."""
+_Found = TypeVar("_Found")
+_Unknown = dict[str, str]
 
 
 class Timelines:
@@ -33,6 +41,8 @@ class Timelines:
 
     def __init__(self, feed: Feed, site: Site, clock: Clock, archive: "TimelineArchive | None") -> None:
         self._feed, self._site, self._clock, self._archive = feed, site, clock, archive
+        self._told: dict[str, tuple[float, list[dict[str, Any]] | FacadeError]] = {}
+        """By device, when it was asked for its commands, and what it said."""
 
     def between(self, device: str, begin: str, end: str) -> dict[str, Any]:
         """Return what happened between two times, as of `facade.archive.timeline.TimelineArchive.between`."""
@@ -42,29 +52,56 @@ class Timelines:
             raise ConfigError(f"begin and end: expected an end up to {LONGEST // DAY} days after the begin, got {span}")
         if device and device not in self._site.kinds():
             raise ConfigError(f"device: expected one of the deployment, got {device!r:.100}")
-        return self._between(device, first, last)
+        return self._between(device, first, last, {}, {})
 
-    def _between(self, device: str, first: Time, last: Time) -> dict[str, Any]:
+    def _between(self, device: str, first: Time, last: Time, wanted: "Wanted", unknown: _Unknown) -> dict[str, Any]:
         found: dict[str, Any] = {"obs_states": {}, "unknown": {}} | {kind: [] for kind in _KINDS}
-        if self._archive is not None:
-            found = self._archive.between(first, last, device)
+        found = self._archived(lambda archive: archive.between(first, last, device, wanted), found, unknown)
+        found["unknown"] |= unknown
         if self._archive is None or last > self._clock.now_us() - _RECENT:
             self._add_live(found, as_seconds(first), as_seconds(last))
         for kind in ("commands", "alarms", "tables", "blocks"):
-            found[kind] = sorted(found[kind], key=_when)
+            found[kind] = sorted(filter(wanted.get(kind), found[kind]), key=_when)
         return found | {"begin": as_seconds(first), "end": as_seconds(last)}
+
+    def _archived(self, ask: Callable[["TimelineArchive"], _Found], otherwise: _Found, unknown: _Unknown) -> _Found:
+        """Return an answer of the archive; without one, tell why in `unknown`: what the devices know stays."""
+        if self._archive is not None:
+            try:
+                return ask(self._archive)
+            except FacadeError as error:
+                unknown[_ARCHIVE] = str(error)
+        return otherwise
+
+    def _commands(self, device: str) -> list[dict[str, Any]]:
+        """Return the newest commands of a device; `FacadeError` if it does not answer, or has not a moment ago."""
+        if device in self._feed.silent:
+            raise FacadeError("its server is silent")
+        at, told = self._told.get(device, (-math.inf, []))
+        if (now := self._clock.monotonic()) - at >= _COMMANDS_KEPT:
+            try:
+                told = self._site.commands(device)
+            except FacadeError as error:
+                told = error
+            self._told[device] = now, told
+        if isinstance(told, FacadeError):
+            raise told
+        return told
 
     def _add_live(self, found: dict[str, Any], begin: float, end: float) -> None:
         """Add what the devices and this server remember."""
         commands = {(one["device"], one["id"]): one for one in found["commands"]}
+        why = [found["unknown"]["commands"]] if "commands" in found["unknown"] else []
         for device in self._devices(SUBARRAY, MASTER):
             try:
-                given = self._site.commands(device)
+                given = self._commands(device)
             except FacadeError as error:
-                found["unknown"]["commands"] = f"{device} does not answer: {error}"
+                why.append(f"{device} does not answer: {error}")
                 continue
             commands |= {(device, one["id"]): one | {"device": device} for one in given if begin <= _when(one) <= end}
         found["commands"] = [*commands.values()]
+        if why:
+            found["unknown"]["commands"] = "; ".join(why)
         told = {_alarm(one): one for one in found["alarms"]}
         for entry in self._feed.alerts():
             if entry.alert and begin <= entry.time <= end:
@@ -88,56 +125,72 @@ class Timelines:
                 for time, value in zip(times, values, strict=True)
                 if value is not None and 0 <= value < len(labels) and time <= end
             ]
-            before = [one for one in known.get(device, ()) if not steps or one[0] < steps[0][0]]
-            found[device] = _changes([*before, *steps])
+            archived = known.get(device) or [(begin, state) for time, state in steps if time <= begin][-1:]
+            since = archived[-1][0] if archived else begin
+            found[device] = _changes([*archived, *(one for one in steps if one[0] > since)])
         return found
 
-    def execution_blocks(self, days: str) -> list[dict[str, Any]]:
-        """Return the execution blocks of the last days, the newest first."""
+    def execution_blocks(self, days: str) -> dict[str, Any]:
+        """Return the execution blocks of the last days, the newest first, and what is `unknown`."""
         if (days or _DAYS[1]) not in _DAYS:
             raise ConfigError(f"days: expected one of {', '.join(_DAYS)}, got {days!r:.50}")
-        now = self._clock.now_us()
-        found = {} if self._archive is None else {
-            one.id: one._asdict() for one in self._archive.execution_blocks(now - int(days or _DAYS[1]) * DAY, now)
-        }  # fmt: skip
-        for one in self._current():
-            found.setdefault(one["id"], one)
-        return sorted(found.values(), key=lambda one: one["begin"], reverse=True)
+        unknown: _Unknown = {}
+        return {"blocks": self._execution_blocks(days or _DAYS[1], unknown), "unknown": unknown}
 
-    def _current(self) -> list[dict[str, Any]]:
-        """Return the execution block that each subarray has now."""
+    def _execution_blocks(self, days: str, unknown: _Unknown) -> list[dict[str, Any]]:
+        now = self._clock.now_us()
+        found: list[dict[str, Any]] = self._archived(
+            lambda archive: [one._asdict() for one in archive.execution_blocks(now - int(days) * DAY, now)], [], unknown
+        )
+        for one in self._current(unknown):
+            newest = next((it for it in found if it["device"] == one["device"]), None)
+            if newest and one["begin"] < (newest["end"] or newest["begin"]):
+                continue  # the archive knows as much
+            if newest and newest["end"] is None:
+                if newest["id"] == one["id"]:
+                    continue
+                newest["end"] = one["begin"]  # in no file yet
+            if one["id"]:
+                found.append(one)
+        return sorted(found, key=lambda one: one["begin"], reverse=True)
+
+    def _current(self, unknown: _Unknown) -> list[dict[str, Any]]:
+        """Return the execution block that each subarray has now; without an id, it has had none since its `begin`."""
         found = []
         for device in self._devices(SUBARRAY):
-            with suppress(FacadeError):
+            try:
+                given = self._commands(device)
                 seen = self._site.read(device, "ebID")
-                if isinstance(seen["value"], str) and seen["value"] and seen["quality"] != "INVALID":
-                    given = [_when(one) for one in self._site.commands(device) if one["name"] == _ASSIGN]
-                    known = [one for one in given if seen["time"] - _ASSIGNED_BEFORE <= one <= seen["time"]]
-                    begin = max(known, default=seen["time"])
-                    found.append({"id": seen["value"], "device": device, "begin": begin, "end": None})
+            except FacadeError as error:
+                unknown[device] = f"it does not answer: {error}"
+                continue
+            if isinstance(id := seen["value"], str) and seen["quality"] != "INVALID":
+                times = [_when(one) for one in given if one["name"] == _ASSIGN and id not in NO_BLOCK]
+                begin = max((one for one in times if 0 <= seen["time"] - one <= _ASSIGNED_BEFORE), default=seen["time"])
+                found.append({"id": "" if id in NO_BLOCK else id, "device": device, "begin": begin, "end": None})
         return found
 
     def execution_block(self, id: str) -> dict[str, Any]:
         """Return an execution block with what happened in it, between its first and its last record."""
-        now = self._clock.now_us()
-        block = next((one for one in self._current() if one["id"] == id), None)
-        if self._archive is not None and (whole := self._archive.execution_block(id, now)) is not None:
-            block = whole._asdict()
+        now, unknown = self._clock.now_us(), _Unknown()
+        listed = self._execution_blocks(_DAYS[-1], unknown)
+        block = next((one for one in listed if one["id"] == id), None)
         if block is None:
-            known = ", ".join(one["id"] for one in self.execution_blocks(_DAYS[-1])[:10])
+            known = ", ".join([one["id"] for one in listed[:10]] + [*map(": ".join, unknown.items())])
             raise ConfigError(f"id: expected an execution block of the last 30 days, got {id!r:.100}; known: {known}")
-        first, last = (Time(round(one * 1e6)) for one in (block["begin"], block["end"] or as_seconds(now) + 1))
-        found = self._between(block["device"], first, min(last, first + LONGEST))
-        number = block["device"].rpartition("/")[2]
-        return found | {
-            "id": id,
-            "device": block["device"],
-            "is_open": block["end"] is None,
-            "commands": [one for one in found["commands"] if one["device"] == block["device"]],
-            "obs_states": {block["device"]: found["obs_states"].get(block["device"], [])},
-            "tables": [one for one in found["tables"] if f"subarray/{number}/" in f"{one['product']}/"],
-            "blocks": [one for one in found["blocks"] if one["eb_id"] == id],
+        whole = self._archived(lambda archive: archive.execution_block(id, now), None, unknown)
+        begin, end, device = block["begin"], block["end"], block["device"]
+        if whole is not None and (end is not None or whole.end is None):  # else the subarray has it once more
+            begin, end = whole.begin, end if end is None or whole.end is None else max(end, whole.end)
+        first, last = (Time(round(one * 1e6)) for one in (begin, end or as_seconds(now) + 1))
+        wanted: Wanted = {
+            "commands": lambda one: one["device"] == device,
+            "tables": lambda one: f"subarray/{device.rpartition('/')[2]}/" in f"{one['product']}/",
+            "blocks": lambda one: one["eb_id"] == id,
         }
+        found = self._between(device, first, min(last, first + LONGEST), wanted, unknown)
+        states = {device: found["obs_states"].get(device, [])}
+        return found | {"id": id, "device": device, "is_open": end is None, "obs_states": states}
 
     def _devices(self, *kinds: str) -> list[str]:
         return sorted(device for device, kind in self._site.kinds().items() if kind in kinds)

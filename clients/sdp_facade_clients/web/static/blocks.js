@@ -2,15 +2,15 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { commentForm } from "./acts.js";
-import { entryTable, numberOf } from "./happened.js";
+import { entryTable, numberOf, unknownOf } from "./happened.js";
 import { age, tile } from "./parts.js";
-import { setSpans, spans, trend } from "./trends.js";
+import { moveSpan, setSpans, spans, trend } from "./trends.js";
 import { ask, only, store, utc } from "./store.js";
 import { redraw } from "./app.js";
 
 const TRENDS = ["heapRate", "packetLossFraction", "latencyP99"];
 const AGAIN_MS = 5000; // between two questions about a block that has not ended
-const view = { days: "7", all: [], id: "", found: null, said: "", at: -Infinity };
+const view = { days: "7", all: [], unknown: {}, id: "", found: null, said: "", at: -Infinity };
 
 async function read(path, given, take) {
   view.said = "Reading the records …";
@@ -24,16 +24,18 @@ async function read(path, given, take) {
   redraw();
 }
 
-export const openBlocks = () => read("execution-blocks", { days: view.days }, (all) => { view.all = all; });
+export const openBlocks = () => read("execution-blocks", { days: view.days },
+  ({ blocks, unknown }) => Object.assign(view, { all: blocks, unknown }));
 
 export function openBlock(id) {
   Object.assign(view, { id, found: null, at: performance.now() });
   return read("execution-block", { id }, (found) => {
-    if (view.id !== id) return;
+    if (view.id !== id || !isShown(id)) return; // another page was opened meanwhile
     view.found = found;
     setSpans([[found.begin, found.end]]);
   });
 }
+const isShown = (id) => decodeURIComponent(location.hash) === `#/block/${id}`;
 
 const said = () => (view.said ? html`<p class="said" role="status">${view.said}</p>` : nothing);
 const length = ({ begin, end }) => (end ? age(end - begin) : "goes on");
@@ -45,7 +47,7 @@ export function blocksPage() {
     ${view.all.length ? html`<table><thead><tr><th>Execution block</th><th>Subarray</th><th>From</th><th>Length</th></tr></thead>
       <tbody>${view.all.map((one) => html`<tr><th scope="row"><a href=${`#/block/${one.id}`}>${one.id}</a></th>
         <td>${numberOf(one.device)}</td><td class="short">${utc(one.begin)}</td><td>${length(one)}</td></tr>`)}</tbody></table>`
-    : view.said ? nothing : html`<p>None is known.</p>`}`, "full");
+    : view.said ? nothing : html`<p>None is known.</p>`}${unknownOf(view)}`, "full");
 }
 
 export function blockPage(id) {
@@ -68,6 +70,9 @@ export function blockPage(id) {
 async function again(id) {
   view.at = performance.now();
   const found = await ask("execution-block", { id }).catch(() => null);
-  if (found && view.id === id) view.found = found;
+  if (found && view.id === id && isShown(id)) {
+    moveSpan([view.found.begin, view.found.end], [found.begin, found.end]);
+    view.found = found;
+  }
   redraw();
 }

@@ -5,13 +5,14 @@ import { html, nothing } from "./vendor/lit-html.js";
 import { commentForm } from "./acts.js";
 import { redraw } from "./app.js";
 import { plain, subarrayOf } from "./parts.js";
-import { ask, kindOf, store, utc } from "./store.js";
+import { ask, kindOf, now, store, utc } from "./store.js";
 
 const GRID = 10; // of the times that are asked for [s]: browsers that look at now ask the same, which is answered once
 const NEAR = 5; // between the pointer and a mark [px]
 const BAND = 11; // height of the band of a subarray [px]
 const MOST_BANDS = 4;
 const AGAIN_MS = 10000;
+const ARCHIVED = 900; // age at which the archive has a record for sure [s]
 const told = new Map(); // by device: what happened in the span that was asked for last
 
 export const iso = (time) => new Date(time * 1000).toISOString();
@@ -24,7 +25,9 @@ const given = (one) => Date.parse(one.submitted_time) / 1000;
 export async function happened(device, [begin, end], isMoving) {
   const known = told.get(device);
   const key = isMoving ? `${end - begin >= 7200}` : `${begin} ${end}`;
-  if (known?.key === key && (!isMoving || performance.now() - known.at < AGAIN_MS)) return;
+  const isFinal = !isMoving && known?.found && !known.why && !known.found.unknown.archive
+    && (store.past || end < now() - ARCHIVED);
+  if (known?.key === key && (isFinal || performance.now() - known.at < AGAIN_MS)) return;
   const asking = { key, at: performance.now(), found: known?.found };
   told.set(device, asking);
   const [first, last] = [Math.floor(begin / GRID) * GRID, Math.ceil(end / GRID) * GRID];
@@ -66,10 +69,12 @@ export function entries(found) {
 export function entryTable(found) {
   const rows = entries(found).map((one) => html`<tr><td class="short">${utc(one.time)}</td>
     <td class=${one.isAlarm ? "ALARM" : ""}>${one.link ? html`<a href=${one.link}>${one.said}</a>` : one.said}</td></tr>`);
-  const unknown = Object.entries(found?.unknown ?? {}).map(([part, why]) => html`<p class="soft">${part.replace("_", " ")}: ${why}</p>`);
   return html`${rows.length ? html`<div class="scroll" tabindex="0" role="group" aria-label="What happened"><table><tbody>${rows}</tbody>
-    </table></div>` : html`<p>Nothing is known to have happened.</p>`}${unknown}`;
+    </table></div>` : html`<p>Nothing is known to have happened.</p>`}${unknownOf(found)}`;
 }
+
+export const unknownOf = (found) =>
+  Object.entries(found?.unknown ?? {}).map(([part, why]) => html`<p class="soft">${part.replace("_", " ")}: ${why}</p>`);
 
 // Below the trends of a device.
 export function happenedList(device) {
@@ -144,15 +149,18 @@ export function markAt(device, plot, left) {
 
 // One command with its outcome.
 const record = { address: "", found: null, said: "" };
-const AFTER = 43200; // time in which its outcome is looked for [s]
+const AFTER = [43200, 600, 1]; // times in which its outcome is looked for [s]: an answer has the newest commands only
 
 export async function openCommand(address) {
   const [device, id] = [address.slice(0, address.lastIndexOf("/")), address.slice(address.lastIndexOf("/") + 1)];
   const time = Number.parseFloat(id);
   Object.assign(record, { address, found: null, said: "Reading the records …" });
   try {
-    const { commands } = await ask("timeline", { begin: iso(time - 1), end: iso(time + AFTER) });
-    record.found = commands.find((one) => one.device === device && one.id === id) ?? null;
+    for (const after of AFTER) {
+      const { commands } = await ask("timeline", { begin: iso(time - 1), end: iso(time + after) });
+      record.found = commands.find((one) => one.device === device && one.id === id) ?? null;
+      if (record.found) break;
+    }
     record.said = record.found ? "" : "Neither the archive nor the device knows this command.";
   } catch (error) {
     record.said = error.message;

@@ -34,6 +34,8 @@ export function setSpans(spans) {
   updatePlots();
   redraw();
 }
+// Let a chosen span be another one, as that of a block that goes on; spans within it stay.
+export const moveSpan = ([begin, end], next) => setSpans(zooms.map((one) => (one[0] === begin && one[1] === end ? next : one)));
 function zoomTo(begin, end) {
   if (end - begin >= NARROWEST) setSpans([...zooms, [begin, end]]);
 }
@@ -42,6 +44,7 @@ class Trend extends Plot {
     super(device, attribute, 2000);
     this.first = Infinity;
     this.data = [[], []];
+    this.binned = new Map(); // by attribute: the bins of an archived span
     this.label = this.title;
     this.limits = saidLimits(this.entry, attribute);
     this.tools = document.createElement("div");
@@ -117,19 +120,23 @@ class Trend extends Plot {
     const [begin, end] = span();
     const isOld = zooms.length && store.site.archive && (end < now() - ARCHIVED || begin < now() - KEPT);
     if (store.past || isOld) return this.archived(attribute, begin, zooms.length ? end : end + 1);
+    this.binned.delete(attribute);
     return ask("trend", { device, attribute, hours: zooms.length ? (begin < now() - HOUR ? 12 : 1) : hours });
   }
   // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line.
   async archived(attribute, begin, end) {
     if (store.past?.why) throw new Error(store.past.why);
     const asked = { device: this.device, attribute, begin: iso(begin), end: iso(end), points: BINS };
-    const { bin, series: [{ rows }] } = await ask("history", asked);
+    const { bin, series: [{ rows, unit }] } = await ask("history", asked);
+    this.binned.set(attribute, { bin, rows, unit });
     const points = rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max])
       .map((one, half) => [Date.parse(time) / 1000 + half * bin / 2, one]));
     return [points.map(([time]) => time), points.map(([, value]) => value)];
   }
   csv() {
     const [begin, end] = span();
+    const bins = [this.attribute, this.second].filter((one) => this.binned.has(one)).map((one) => [one, this.binned.get(one)]);
+    if (bins.length) return save(`${this.attribute}.csv`, new Blob([binsAsCsv(this.device, bins)], { type: "text/csv" }));
     const [times, ...columns] = [this.data[0], this.data[1], ...(this.second ? [this.data.at(-1)] : [])];
     const rows = times.map((time, at) => [time, columns.map((one) => one[at] ?? "")]).filter(([time]) => begin <= time && time <= end)
       .map(([time, some]) => [iso(time), ...some].join(","));
@@ -149,6 +156,16 @@ class Trend extends Plot {
     context.drawImage(source, 0, 20 * size);
     picture.toBlob((content) => save(`${this.attribute}.png`, content));
   }
+}
+
+// A line for each bin of an archived span: when in a bin a value was the least is not known.
+function binsAsCsv(device, bins) {
+  const [[, { bin, rows }]] = bins;
+  const figures = ["min", "max", "mean"];
+  const heads = bins.flatMap(([name, { unit }]) => figures.map((one) => `${device}/${name} ${one}${unit && ` [${unit}]`}`));
+  const lines = rows.map(({ time }, at) =>
+    [time, ...bins.flatMap(([, one]) => figures.map((figure) => one.rows[at]?.[figure] ?? ""))].join(","));
+  return `${[`begin of ${bin} s`, ...heads].join(",")}\n${lines.join("\n")}\n`;
 }
 
 function save(name, content) {
