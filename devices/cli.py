@@ -75,8 +75,8 @@ def register_devices(
         _equalize(domain(settings.telescope), [host for host in hosts if host not in away], properties_of)
     if len(away) == len(hosts) or (away and (prune or properties_of)):
         raise InfraError("\n".join(map(str, away.values())))
-    for error in away.values():
-        typer.echo(f"warning: {error}; register again when it is back", err=True)
+    for missed in away.values():
+        typer.echo(f"warning: {missed}; register again when it is back", err=True)
 
 
 def _equalize(domain: str, hosts: list[str], source: str) -> None:
