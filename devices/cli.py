@@ -39,7 +39,7 @@ def register_devices(
 ) -> None:
     """Register the deployment's devices in the Tango database, or in each of several.
 
-    Of several databases it shows in which properties of the devices they differ.
+    Of several databases it shows in which properties of the devices they differ, and warns of those that are away.
 
     A deployment that has become smaller leaves devices behind, with which its servers do not start. `--prune` shows
     them and changes nothing; `--prune --yes` registers, then removes them. Their servers must have been stopped.
@@ -73,8 +73,10 @@ def register_devices(
             away[host] = error
     if not prune and len(hosts) - len(away) > 1:
         _equalize(domain(settings.telescope), [host for host in hosts if host not in away], properties_of)
-    if away:
+    if len(away) == len(hosts) or (away and (prune or properties_of)):
         raise InfraError("\n".join(map(str, away.values())))
+    for missed in away.values():
+        typer.echo(f"warning: {missed}; register again when it is back", err=True)
 
 
 def _equalize(domain: str, hosts: list[str], source: str) -> None:

@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if is_standby:
             device_classes(icd, _wanted(icd, arguments))  # imports the modules for the start ahead of time
             pulse = await_turn(settings, arguments[0])
+            put_first()  # it may have waited for days
         _serve(icd, settings, arguments, pulse)
         _leave()
     except FacadeError as error:

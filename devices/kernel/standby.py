@@ -40,7 +40,7 @@ from enum import Enum
 
 import tango
 
-from devices.kernel.databases import addresses, answering
+from devices.kernel.databases import FAILURES, address_of, addresses, answering, exported_ior
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
@@ -277,12 +277,10 @@ def is_exported() -> bool | None:
         util = tango.Util.instance(False)
         if not util._UseDb:  # noqa: SLF001 - Tango has no other name for it
             return None
-        own, database = util.get_dserver_device(), next(iter(answering()), None)
-        if database is None:
-            return None
-        (is_known, *_), (_, ior, *_) = database.command_inout("DbGetDeviceInfo", own.get_name())
-        return bool(ior == util.get_dserver_ior(own)) if is_known else None
-    except tango.DevFailed:
+        own, database = util.get_dserver_device(), next(answering(), None)
+        ior = None if database is None else exported_ior(database, own.get_name())
+        return bool(ior == util.get_dserver_ior(own)) if ior else None
+    except FAILURES:
         return None
 
 
@@ -306,28 +304,25 @@ def _end_server(instance: str, clock: Clock) -> None:
     Otherwise Tango would ask that address before it starts, for up to 9 s.
     """
     until = clock.monotonic() + _KILLED_WITHIN
-    if _presence(instance) is Reachability.ANSWERS:
-        with suppress(tango.DevFailed):  # it has ended meanwhile, or is blocked
-            tango.DeviceProxy(_admin(instance)).command_inout("Kill")
+    database = next(answering(), None)
+    if database is not None and _presence(instance) is Reachability.ANSWERS:
+        with suppress(*FAILURES):  # it has ended meanwhile, or is blocked
+            # Without an address Tango would choose its database here, before `put_first` at the start of the server.
+            tango.DeviceProxy(f"tango://{address_of(database)}/{_admin(instance)}").command_inout("Kill")
     # It unexports its devices: later it would unexport those of this process.
     while _presence(instance) is Reachability.ANSWERS and clock.monotonic() < until:
         clock.sleep(_WAIT)
     for database in answering():
-        with suppress(tango.DevFailed):  # Tango reports it at the start
+        with suppress(*FAILURES):  # Tango reports it at the start
             database.command_inout("DbUnExportServer", f"{SERVER}/{instance}")  # pytango-db unexports no single device
 
 
 def _presence(instance: str) -> Reachability:
-    database = next(iter(answering()), None)
-    if database is None:
+    database = next(answering(), None)
+    ior = None if database is None else exported_ior(database, _admin(instance))
+    if ior is None:
         return Reachability.UNKNOWN
-    try:
-        # Other calls of the database keep Python's lock while they use the network.
-        (is_exported, *_), (_, ior, *_) = database.command_inout("DbGetDeviceInfo", _admin(instance))
-    except tango.DevFailed as failed:
-        never_started = failed.args[0].reason == "DB_DeviceNotDefined"
-        return Reachability.UNEXPORTED if never_started else Reachability.UNKNOWN
-    if not is_exported:
+    if not ior:
         return Reachability.UNEXPORTED
     return ask_locator(ior, _ANSWERS_WITHIN, is_one_host=all(map(_is_loopback, addresses())))
 

@@ -63,6 +63,9 @@ class Databases:
             return False
         return all(one.exported and one.pid == process.pid for one in found)
 
+    def address_of_node(self, number: int) -> str:
+        return str(tango.Database("127.0.0.1", self._ports[number]).get_device_info(NODE).ior)
+
 
 def test_of_two_databases_each_may_be_lost(deploy: Deploy):
     deployment = deploy(nodes=1, prepare=False, tango_host="none")
@@ -95,6 +98,16 @@ def test_of_two_databases_each_may_be_lost(deploy: Deploy):
     deployment.worker("0")
     deployment.launch("simulate", "simulate", "ingest", "--rate", 20)
     old = client("client-old")
+    follows(old)
+
+    # A restarted device has a new address, which a new client finds in either.
+    before = [databases.address_of_node(number) for number in range(2)]
+    tango.DeviceProxy(f"tango://{databases.address(0)}/{ADMIN}").command_inout("DevRestart", NODE)
+    for number in range(2):
+        until(lambda n=number: databases.address_of_node(n) != before[n], f"database {number} has the new address")  # type: ignore[misc]
+        assert databases.names(number, server)
+    read = tango.DeviceProxy(f"tango://{databases.address(1)}/{NODE}").read_attribute("heapsTotal")
+    assert read.value is not None
     follows(old)
 
     # The first one is killed: a client that was there goes on, a new one finds all, a server can start.

@@ -261,6 +261,8 @@ def test_of_several_tango_databases_the_first_that_answers_is_used(monkeypatch: 
             (f"{away},{there}", there),
             (f"{here},{away}", here),
             (f"{here},{there}", here),
+            (f"{away}, {there} ", there),
+            (f" {here} ", here),
         ):
             assert first_that_answers(given) == used
             require_tango_database(first_that_answers(given))

@@ -12,6 +12,7 @@ from facade.kernel.cli.app import app
 from facade.kernel.config import Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
 from facade.kernel.instances import registration
 
 ICD = load()
@@ -99,3 +100,26 @@ def test_nothing_is_changed_until_it_is_told(database: Database, monkeypatch: py
     assert registered == [5]
     assert "0 devices to remove" in call("--prune").output
     assert call("--yes").exit_code == 2
+
+
+def test_of_several_databases_one_that_is_away_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"second:1"}
+
+    def register(icd: Icd, settings: Settings, host: str) -> int:
+        if host in away:
+            raise InfraError(f"{host} is away")
+        return 12
+
+    monkeypatch.setattr(cli, "register", register)
+    monkeypatch.setattr(cli, "_prune", lambda *_, **__: None)
+
+    def call(*options: str) -> SimpleNamespace:
+        return CliRunner().invoke(app, ["register", *options], env={"TANGO_HOST": "first:1, second:1"})
+
+    shown = call()
+    assert (shown.exit_code, shown.stderr) == (0, "warning: second:1 is away; register again when it is back\n")
+    assert "first:1: 12 devices registered" in shown.stdout
+    for options in (["--prune", "--yes"], ["--properties-of", "first:1"]):
+        assert str(call(*options).exception) == "second:1 is away", options
+    away.add("first:1")
+    assert str(call().exception) == "first:1 is away\nsecond:1 is away"

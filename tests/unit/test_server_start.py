@@ -150,3 +150,16 @@ def test_a_database_that_does_not_answer_is_one_line() -> None:
         register(load(), Settings(), "127.0.0.1:1")
     assert "DevError" not in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_standby_chooses_its_database_after_its_turn_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have waited for days: the database that answered at its start may stand still."""
+    done: list[str] = []
+    for name in ("put_first", "await_turn", "_serve"):
+        monkeypatch.setattr(server, name, lambda *_, name=name: done.append(name))
+    for name in ("start_logging", "start_log_export", "device_classes", "_wanted", "_leave"):
+        monkeypatch.setattr(server, name, lambda *_: None)
+
+    server.main(["control", "--standby"])
+
+    assert done == ["put_first", "await_turn", "put_first", "_serve"]

@@ -204,11 +204,13 @@ def test_the_database_tells_where_to_ask_and_may_be_away(monkeypatch: pytest.Mon
 
         def command_inout(name: str, device: str) -> Any:
             assert (name, device) == ("DbGetDeviceInfo", "dserver/SdpFacade/subarray")
+            if reply == "RuntimeError":
+                raise RuntimeError
             if isinstance(reply, str):
                 tango.Except.throw_exception(reply, "", "")
             return reply
 
-        monkeypatch.setattr(standby, "answering", lambda: [SimpleNamespace(command_inout=command_inout)])
+        monkeypatch.setattr(standby, "answering", lambda: iter([SimpleNamespace(command_inout=command_inout)]))
         return standby._presence("subarray")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -219,7 +221,8 @@ def test_the_database_tells_where_to_ask_and_may_be_away(monkeypatch: pytest.Mon
     assert presence(([0, 7], ["name", ior])) is Reachability.UNEXPORTED
     assert presence("DB_DeviceNotDefined") is Reachability.UNEXPORTED
     assert presence("API_CorbaException") is Reachability.UNKNOWN
-    monkeypatch.setattr(standby, "answering", list)
+    assert presence("RuntimeError") is Reachability.UNKNOWN
+    monkeypatch.setattr(standby, "answering", lambda: iter(()))
     assert standby._presence("subarray") is Reachability.UNKNOWN
 
 
@@ -463,8 +466,10 @@ class Admin:
         self.clock = ManualClock()
         self._fails, answers = fails, [*presence]
         monkeypatch.setattr(standby, "_presence", lambda instance: answers.pop(0) if answers[1:] else answers[0])
-        monkeypatch.setattr(tango, "DeviceProxy", lambda name: self)
-        monkeypatch.setattr(standby, "answering", lambda: [self])
+        self.asked = list[str]()
+        monkeypatch.setattr(tango, "DeviceProxy", lambda name: self.asked.append(name) or self)
+        monkeypatch.setattr(standby, "answering", lambda: iter([self]))
+        monkeypatch.setattr(standby, "address_of", lambda database: "second:10000")
         standby._end_server("subarray", self.clock)
 
     def command_inout(self, *command: str) -> None:
@@ -487,7 +492,18 @@ def test_the_address_of_a_server_that_does_not_answer_is_removed_before_tango_as
 def test_a_server_that_answers_is_killed_and_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     admin = Admin(monkeypatch, *[Reachability.ANSWERS] * 3, Reachability.GONE, fails="")
     assert admin.commands == [("Kill",), UNEXPORT]
+    assert admin.asked == ["tango://second:10000/dserver/SdpFacade/subarray"], "the first database may stand still"
     assert admin.clock.monotonic() - ManualClock().monotonic() == pytest.approx(0.1)
+
+
+def test_a_database_that_fails_does_not_say_which_server_clients_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*words: str) -> None:
+        raise RuntimeError("a CORBA error")
+
+    util = SimpleNamespace(_UseDb=True, get_dserver_device=lambda: SimpleNamespace(get_name=lambda: "dserver/a/b"))
+    monkeypatch.setattr(tango.Util, "instance", lambda *_: util)
+    monkeypatch.setattr(standby, "answering", lambda: iter([SimpleNamespace(command_inout=fail)]))
+    assert standby.is_exported() is None
 
 
 def stand_by(monkeypatch: pytest.MonkeyPatch, log: MemoryLog, presence: Callable[[], Reachability]) -> Pulse:

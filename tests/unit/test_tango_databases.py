@@ -7,6 +7,7 @@ import pytest
 import tango
 
 from devices.kernel import databases
+from devices.kernel.base import FacadeDevice
 from devices.kernel.databases import Exporting
 from facade.kernel.corba import Located, ObjectAddress
 
@@ -17,7 +18,8 @@ ADMIN, DEVICE = "dserver/SdpFacade/control", "mid-sdp/control/0"
 class Database:
     """What one database has as the address of the server; it may refuse."""
 
-    def __init__(self, address: str | None, *, fails: str = "") -> None:
+    def __init__(self, address: str | None, *, fails: str = "", host: str = "tango") -> None:
+        self.host, self.iors = host, dict[str, str]()
         self.address, self.fails, self.exported = address, fails, list[str]()
 
     def command_inout(self, command: str, argument: Any) -> Any:
@@ -27,16 +29,19 @@ class Database:
         assert command == "DbExportDevice"
         self._fail()
         self.exported.append(argument[0])
+        self.iors[argument[0]] = argument[1]
         if argument[0] == ADMIN:
             self.address = argument[1]
         return None
 
     def _fail(self) -> None:
+        if self.fails == "RuntimeError":
+            raise RuntimeError("a CORBA error")
         if self.fails:
             tango.Except.throw_exception(self.fails, "", "")
 
     def get_db_host(self) -> str:
-        return "tango"
+        return self.host
 
     def get_db_port(self) -> str:
         return "10000"
@@ -54,17 +59,24 @@ class Device:
 
 
 class Util:
+    """Tango's side of the server: a restart of the devices gives them new references."""
+
+    def __init__(self) -> None:
+        self.restarts, self.ends_after = 0, -1
+        """`ends_after`: number of questions after which the server is shutting down; negative: it never is."""
+
     def get_dserver_device(self) -> Device:
         return Device(ADMIN)
 
     def get_dserver_ior(self, _: Device) -> str:
         return OWN
 
-    def get_device_list(self, _: str) -> list[Device]:
-        return [Device(ADMIN), Device(DEVICE)]
-
     def get_device_ior(self, one: Device) -> str:
-        return f"IOR:{one.name}"
+        return f"IOR:{one.name}{'*' * self.restarts}"
+
+    def is_svr_shutting_down(self) -> bool:
+        self.ends_after -= 1
+        return self.ends_after == -1
 
 
 Steps = Callable[[Sequence[Database], Located], Exporting]
@@ -73,13 +85,20 @@ Steps = Callable[[Sequence[Database], Located], Exporting]
 @pytest.fixture
 def make(monkeypatch: pytest.MonkeyPatch) -> Steps:
     def make(present: Sequence[Database], other: Located) -> Exporting:
-        monkeypatch.setattr(databases, "answering", lambda: list(present))
+        monkeypatch.setattr(databases, "answering", lambda: iter(present))
+        monkeypatch.setattr(FacadeDevice, "present", {DEVICE: Device(DEVICE)})
         monkeypatch.setattr(databases, "read_ior", lambda ior: ObjectAddress("host", 1, ior.encode()))
         monkeypatch.setattr(databases, "locate", lambda address, within: other)
-        monkeypatch.setattr(tango.Util, "instance", lambda *_: Util())
         return Exporting()
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def util(monkeypatch: pytest.MonkeyPatch) -> Util:
+    util = Util()
+    monkeypatch.setattr(tango.Util, "instance", lambda *_: util)
+    return util
 
 
 @pytest.mark.parametrize(
@@ -138,6 +157,86 @@ def test_a_database_that_does_not_know_the_devices_is_told_of_once(make: Steps, 
     database.fails = ""
     exporting.step()
     assert database.address == OWN
+
+
+def test_a_restarted_device_has_its_new_address_in_each_database(
+    make: Steps, util: Util, caplog: pytest.LogCaptureFixture
+):
+    """Tango enters it in one database only; the admin device keeps its address."""
+    first, second = Database(OWN, host="first"), Database(None, host="second")
+    exporting = make([first, second], Located.HERE)
+
+    exporting.step()
+    assert (first.exported, second.exported) == ([], [DEVICE, ADMIN]), "Tango has exported them in the first one"
+    told = caplog.text
+    util.restarts += 1
+    exporting.step()
+    exporting.step()
+
+    assert second.exported == [DEVICE, ADMIN, DEVICE]
+    assert second.iors[DEVICE] == util.get_device_ior(Device(DEVICE))
+    assert caplog.text == told, "nothing was lost"
+
+
+def test_a_device_that_is_being_made_waits_for_its_address(make: Steps, util: Util, monkeypatch: pytest.MonkeyPatch):
+    database = Database(OWN)
+    exporting = make([database], Located.HERE)
+    exporting.step()
+
+    util.restarts += 1
+    with monkeypatch.context() as patch:
+        patch.setattr(databases, "read_ior", lambda ior: None)
+        exporting.step()
+    assert database.exported == []
+
+    exporting.step()
+    assert database.exported == [DEVICE]
+
+
+@pytest.mark.parametrize(("questions", "exported"), [(0, []), (2, [DEVICE])])
+def test_a_server_that_ends_exports_nothing(make: Steps, util: Util, questions: int, exported: list[str]):
+    """Astor ends it by a command: Tango unexports the devices while the exporting thread still runs."""
+    database, exporting = Database(None), make(present := [], Located.HERE)
+    present.append(database)
+    util.ends_after = questions
+
+    exporting.step()
+
+    assert database.exported == exported
+
+
+def test_a_sick_database_is_no_reason_to_leave_out_a_healthy_one(
+    make: Steps, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    answering, sick, healthy = databases.answering, Database(None, fails="RuntimeError"), Database(None)
+    exporting = make([sick, healthy], Located.HERE)
+
+    exporting.step()
+    assert healthy.address == OWN
+
+    refusing = Database(None, host="refusing")
+    monkeypatch.setattr(refusing, "command_inout", lambda command, argument: refuse(command))
+    exporting = make([refusing, healthy], Located.HERE)
+    exporting.step()
+    assert "devices cannot be exported in the Tango database refusing:10000: a CORBA error" in caplog.text
+
+    def opened(address: str) -> Database:
+        if address == "sick:1":
+            raise RuntimeError("a CORBA error")
+        if address == "refusing:1":
+            tango.Except.throw_exception("API_CorbaException", "", "")
+        return healthy
+
+    monkeypatch.setattr(databases, "addresses", lambda: ("sick:1", "refusing:1", "away:1", "healthy:1"))
+    monkeypatch.setattr(databases, "is_database", lambda address, within: address != "away:1")
+    monkeypatch.setattr(databases, "_open", opened)
+    assert [*answering()] == [healthy]
+
+
+def refuse(command: str) -> Any:
+    if command == "DbExportDevice":
+        raise RuntimeError("a CORBA error")
+    return [0], ["", "nada"]
 
 
 def test_a_call_that_fails_does_not_mean_that_nobody_serves(make: Steps):

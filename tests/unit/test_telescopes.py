@@ -1,18 +1,22 @@
 """The interface, the names and the rights of a deployment of another telescope than the interface's own."""
 
 import json
+from unittest.mock import MagicMock
 
 import pytest
 
 from devices.pruning import find_surplus
 from facade.admin import rights
 from facade.admin.quotas import name_of
+from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.telescope import instance_of, is_foreign, of_telescope
 from facade.kernel.instances import instances, registration
 from facade.simulate.array import LOW, MID, array_of
+from sdp_facade_clients.web import following
+from sdp_facade_clients.web.site import Site
 
 MID_ICD = load()
 LOW_ICD = of_telescope(MID_ICD, "low")
@@ -118,3 +122,28 @@ def test_pruning_leaves_the_instances_of_another_telescope(monkeypatch: pytest.M
 
     assert find_surplus(MID_ICD, Settings(), "tango:1") == {"ingest-07": []}
     assert find_surplus(LOW_ICD, LOW_SETTINGS, "tango:1") == {"low-ingest-07": []}
+
+
+def test_the_page_knows_the_device_servers_by_the_names_that_the_master_lists(monkeypatch: pytest.MonkeyPatch):
+    servers = {
+        "SdpFacade/low-control": {"low-sdp/control/0": "SdpMaster"},
+        "SdpFacade/low-ingest-00": {"low-sdp/ingest/0000": "SdpIngestNode"},
+    }
+    monkeypatch.setattr(following, "find_servers", lambda tango_host, server: servers)
+    for name in ("EventRecorder", "EventPulse"):
+        monkeypatch.setattr(following, name, lambda *_, **__: MagicMock(silent=dict))
+    look = following.Following("db:1", "SdpFacade", LOW_ICD, ManualClock(), on_change=print, on_forget=print)
+
+    look.step()
+
+    assert dict(look.instances) == {"low-sdp/control/0": "control", "low-sdp/ingest/0000": "ingest-00"}
+    silent = Site(
+        "db:1",
+        LOW_ICD,
+        lambda: look.devices,
+        ManualClock(),
+        instances=lambda: look.instances,
+        silent=lambda: dict.fromkeys(look.devices, 0.0),
+    )
+    found = [one["about"] for one in silent.judgement()["findings"]]
+    assert "device server ingest-00" in found

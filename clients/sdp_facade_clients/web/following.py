@@ -11,6 +11,7 @@ import tango
 from facade.kernel.clock import Clock, as_time, utc_seconds
 from facade.kernel.errors import FacadeError
 from facade.kernel.icd.model import Attribute, DeviceClass, Icd
+from facade.kernel.icd.telescope import instance_of
 from facade.kernel.runtime.steps import run_steps
 from sdp_facade_clients.events import EventPulse, EventRecorder, find_servers
 
@@ -42,7 +43,7 @@ class Following:
         self.devices: Mapping[str, str] = {}
         """Class of each device of the deployment."""
         self.instances: Mapping[str, str] = {}
-        """Instance of the device server of each device, which is the rack of a node."""
+        """Instance of the device server of each device, as SdpMaster names it; it is the rack of a node."""
         self.problem = "the Tango database has not been asked yet"
         """Reason why `devices` may be old; empty: they are not."""
         self._pulse: EventPulse | None = None
@@ -106,7 +107,8 @@ class Following:
         if servers != self._servers:
             found = {device: name for known in servers.values() for device, name in known.items()}
             new = [device for device in found if device not in self.devices]
-            instances = {device: name.partition("/")[2] for name, known in servers.items() for device in known}
+            begin = f"{self._server}/{instance_of(self._icd.telescope, '')}"
+            instances = {device: name.removeprefix(begin) for name, known in servers.items() for device in known}
             self._servers, self.instances, self.devices = servers, instances, found
             if self._pulse:
                 self._pulse.close()

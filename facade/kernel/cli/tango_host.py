@@ -13,13 +13,17 @@ _ANSWER = 2.0
 """Longest wait for a connection, and for an answer [s]."""
 
 
+def _each(tango_host: str) -> str:
+    return ",".join(filter(None, (one.strip() for one in tango_host.split(","))))
+
+
 def first_that_answers(tango_host: str) -> str:
     """Return the first of several databases with commas between that answers; all if none does.
 
     PyTango takes the first one that accepts a connection, also if that stands still.
     """
-    hosts = tango_host.split(",")
-    return next((one for one in hosts if is_database(one, _ANSWER)), tango_host) if len(hosts) > 1 else tango_host
+    hosts = _each(tango_host)
+    return next((one for one in hosts.split(",") if is_database(one, _ANSWER)), hosts) if "," in hosts else hosts
 
 
 TangoHost = Annotated[
@@ -30,10 +34,6 @@ TangoHost = Annotated[
         help="Tango database, host:port; several: the first that answers.",
     ),
 ]
-
-
-def _each(tango_host: str) -> str:
-    return ",".join(filter(None, (one.strip() for one in tango_host.split(","))))
 
 
 EachTangoHost = Annotated[
