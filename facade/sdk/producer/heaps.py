@@ -440,9 +440,10 @@ class HeapProducer:
             return
         closed, ahead = self._newest_closed(now), now + self._rule.ahead_us
         ahead += length - ahead % length
-        first, last = (min(max(at - at % length, closed), ahead) for at in (int(times.min()), int(times.max())))
+        ends = (Time(int(times.min())), Time(int(times.max())))
+        first, last = (min(max(at - at % length, closed), ahead) for at in ends)
         if first == last:  # as nearly always
-            yield Time(first), columns
+            yield first, columns
             return
         windows = np.clip(times - times % length, closed, ahead)
         for window in np.unique(windows).tolist():
