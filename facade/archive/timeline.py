@@ -1,9 +1,9 @@
 """What happened in a span of time: commands, states, alarms, tables and processing blocks, and whole execution blocks.
 
 All of it comes from topics with few records, so a day takes as long as an hour. A record counts by Kafka's time. The
-controllers' reports on ``state`` tell the observing state of each subarray and its execution block. A block lasts from
-the first record that names it, which is that of its command, to the last one, or until its subarray has left it. If its
-id was used several times, the newest use counts.
+controllers' reports on ``state`` tell the observing state of each subarray and its execution block. A block begins
+with the record of its command. It ends with the last record that has its id, or when its subarray has another block. If
+the id was used several times, the newest use counts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -173,7 +173,7 @@ class TimelineArchive:
         for record in sorted(self._records(alerts.ALERTS, begin, end), key=lambda one: one.timestamp_us):
             message = AlertsFlow.decode(record)
             if isinstance(message, alerts.Alert) and known.get(message.key) != message.state:
-                known[message.key] = message.state  # a source repeats what it has said
+                known[message.key] = message.state  # a source repeats its alerts
                 found.append(alarm_entry(as_seconds(record.timestamp_us), msgspec.structs.asdict(message)))
         return found
 

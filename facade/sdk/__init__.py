@@ -1,5 +1,5 @@
 """What controllers and producers of SDP use, without PyTango.
 
-It is for teams that write them in Python, who import its public names from `sdp_facade_sdk`. Begin with
+Teams that write them in Python import its public names from `sdp_facade_sdk`. Begin with
 ``docs/sdp-developer.md``; in the code with `facade.sdk.controller.api`, and `facade.sdk.producer.heaps`.
 """

@@ -9,7 +9,7 @@ from facade.kernel.codec.arrays import Array
 
 
 class SimulatedArray(NamedTuple):
-    """The receptors of a telescope, and what they receive."""
+    """The receptors of a telescope, with their band and its interference."""
 
     receptors: Sequence[str]
     """Names of its dishes, or of its stations of antennas."""
@@ -58,7 +58,7 @@ LOW: Final = SimulatedArray(
 
 
 def array_of(telescope: str) -> SimulatedArray:
-    """Return the array of a telescope; one that is not known is simulated as SKA-Mid."""
+    """Return the simulated array of a telescope: of SKA-Mid, unless it is ``low``."""
     return LOW if telescope == "low" else MID
 
 

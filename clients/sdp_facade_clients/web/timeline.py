@@ -42,7 +42,7 @@ class Timelines:
     def __init__(self, feed: Feed, site: Site, clock: Clock, archive: "TimelineArchive | None") -> None:
         self._feed, self._site, self._clock, self._archive = feed, site, clock, archive
         self._told: dict[str, tuple[float, list[dict[str, Any]] | FacadeError]] = {}
-        """By device, when it was asked for its commands, and what it said."""
+        """By device: the time of the last question for its commands [monotonic s], and the answer or the failure."""
 
     def between(self, device: str, begin: str, end: str) -> dict[str, Any]:
         """Return what happened between two times, as of `facade.archive.timeline.TimelineArchive.between`."""
@@ -131,7 +131,7 @@ class Timelines:
         return found
 
     def execution_blocks(self, days: str) -> dict[str, Any]:
-        """Return the execution blocks of the last days, the newest first, and what is `unknown`."""
+        """Return the execution blocks of the last days, the newest first, and the kinds of entries that are `unknown`."""
         if (days or _DAYS[1]) not in _DAYS:
             raise ConfigError(f"days: expected one of {', '.join(_DAYS)}, got {days!r:.50}")
         unknown: _Unknown = {}
@@ -180,7 +180,7 @@ class Timelines:
             raise ConfigError(f"id: expected an execution block of the last 30 days, got {id!r:.100}; known: {known}")
         whole = self._archived(lambda archive: archive.execution_block(id, now), None, unknown)
         begin, end, device = block["begin"], block["end"], block["device"]
-        if whole is not None and (end is not None or whole.end is None):  # else the subarray has it once more
+        if whole is not None and (end is not None or whole.end is None):  # otherwise the subarray has begun it again
             begin, end = whole.begin, end if end is None or whole.end is None else max(end, whole.end)
         first, last = (Time(round(one * 1e6)) for one in (begin, end or as_seconds(now) + 1))
         wanted: Wanted = {
