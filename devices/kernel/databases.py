@@ -9,8 +9,8 @@ call, and fails. A device server therefore puts those that answer before the oth
 Tango exports the devices of a server in the one database that it uses. A client that uses another one would find no
 address there. So each server also exports its devices in all others, and looks every few seconds whether they still
 have its address: `Exporting`. This also serves a database that was restored without addresses: it has them again
-within seconds, and no server has to be restarted. DevRestart and RestartServer create devices again, with new addresses.
-Tango enters these in the database that it uses, and the server in the others.
+within seconds, and no server has to be restarted. DevRestart and RestartServer create devices again, with new
+addresses. Tango enters these in the database that it uses, and the server in the others.
 
 A server must not take the place of another one. The first database in the order of ``TANGO_HOST`` that answers decides,
 so that all decide alike, here as in `devices.kernel.standby`: the server that it names is exported in all others. If it

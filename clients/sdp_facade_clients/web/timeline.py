@@ -131,7 +131,7 @@ class Timelines:
         return found
 
     def execution_blocks(self, days: str) -> dict[str, Any]:
-        """Return the execution blocks of the last days, the newest first, and the kinds of entries that are `unknown`."""
+        """Return the execution blocks of the last days, the newest first, and which entries are `unknown`."""
         if (days or _DAYS[1]) not in _DAYS:
             raise ConfigError(f"days: expected one of {', '.join(_DAYS)}, got {days!r:.50}")
         unknown: _Unknown = {}
