@@ -286,8 +286,8 @@ def test_no_secret_of_the_place_is_in_the_alarm(said: Said) -> None:
 
 
 def test_the_alarm_has_the_time_up_to_which_all_topics_are_there(said: Said, tmp_path: Path) -> None:
-    """The archive worker of heaps ended earlier than the one of alerts; times of positions are not the brokers'."""
-    times = {"positions": 1, "ingest.heaps": 5, "commands": 60, "alerts": 70}
+    """The archive worker of heaps ended earlier than the one of alerts; times of dead letters are not the brokers'."""
+    times = {"dead-letters": 1, "ingest.heaps": 5, "commands": 60, "alerts": 70}
     log = MemoryLog(dict.fromkeys(times, 1))
     for topic, seconds in times.items():
         for at in (0, seconds):
