@@ -29,6 +29,20 @@ receivers: [{{name: sdp, webhook_configs: [{{url: "{url}", send_resolved: true}}
 """
 
 
+TEMPLATES = Path("/usr/share/prometheus/alertmanager/default.tmpl")
+"""Debian's program reads its templates there, and ends without them."""
+
+
+def beside_its_templates() -> list[str]:
+    """Return the words before a command for which the files of the unpacked package are in their place."""
+    mount = f"mount -t overlay -o lowerdir={PROXIES / 'root' / 'usr' / 'share'}:/usr/share overlay /usr/share"
+    words = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh"]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"{TEMPLATES} is not there, and cannot be mounted: {tried.stderr.strip()}")
+    return words
+
+
 @pytest.fixture
 def hook() -> Iterator[HookSink]:
     sink = HookSink()
@@ -45,6 +59,8 @@ def alertmanager(tmp_path: Path, hook: HookSink) -> Iterator[str]:
     config.write_text(CONFIG.format(url=hook.url))
     options = {"config.file": config, "storage.path": tmp_path, "web.listen-address": address}
     argv = [program, "--cluster.listen-address=", *(f"--{name}={value}" for name, value in options.items())]
+    if UNPACKED.exists() and not TEMPLATES.exists():
+        argv = [*beside_its_templates(), *argv]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(argv, stdout=log, stderr=log)
     try:

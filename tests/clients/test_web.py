@@ -197,7 +197,7 @@ def test_of_1500_nodes_the_worst_are_found_by_one_question(open_page: Open) -> N
     expect(page.locator(".map a")).to_have_count(1500)
     expect(in_map(page, 777)).to_have_class("on level4")
     expect(in_map(page, 1401)).to_have_class("on level2")
-    page.get_by_role("button", name="Latency").click()
+    page.get_by_role("button", name="Latency", exact=True).click()
     expect(page.locator(".worst tbody tr").first).to_contain_text(re.compile("Node 1499.*700 ms", re.DOTALL))
     expect(in_map(page, 1499)).to_have_class("on level3")
     expect(in_map(page, 777)).to_have_class("on level0")
