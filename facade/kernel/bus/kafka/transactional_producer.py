@@ -74,8 +74,8 @@ new client."""
 _MOST_RUNS = 1000
 """Runs of a slot on `positions`. The chance that a new one takes the place of a certain other one is as small."""
 _NEAR = 2 * MINUTE
-"""Largest difference between the times of two records of a transaction: those on `positions` have the time of the
-worker's clock, which may differ from the brokers' by a minute."""
+"""Largest difference between the times of two records of a transaction. The brokers give them, except on `dead-letters`
+and on a `positions` of an older release: there the worker's clock does, which may differ by a minute."""
 _MAY_HAVE_CLOSED = IDLE - 2.0
 """Duration from which a transaction may have lost a connection with a request on it [s]: the client subtracts up to
 2 s from `IDLE` at random, and logs no such close."""
