@@ -197,7 +197,14 @@ def compose(server: Server) -> None:
         known=lambda: server.has_read(*log),
         state_of=server.state,
     )
-    sources = CommandSources(shown=shown, components=components, lease=lease, health=server.bus.health, clock=clock)
+    sources = CommandSources(
+        shown=shown,
+        components=components,
+        heartbeats=server.heartbeats(),
+        lease=lease,
+        health=server.bus.health,
+        clock=clock,
+    )
     refusals = Refusals(server.bus.writer().send, origin=instance, clock=clock)
     caught_up = CaughtUp(lambda: shown.known() and server.is_at_end(COMMANDS, ACKS, *held))
     all_ = classes_of(icd, server.settings, icd.commanded)
@@ -310,14 +317,13 @@ class CommandsHealth(HealthSource):
 
     def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return silent and surplus controllers, and devices without a controller."""
-        for text in rivalries(self._components, now):
+        at = self._heartbeats.judged_at
+        for text in rivalries(self._components, at):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN))
-        # Right after an outage of the bus, no process has had the time to give a sign of life.
-        silent = silences(self._components, now) if self._heartbeats.can_tell else {}
-        for name, text in silent.items():
+        for name, text in silences(self._components, at).items():
             # Without another controller no command is executed.
             devices = self._components.newest[name][0].devices
-            is_alone = any(not self._components.alive_for(one, now, SILENT) for one in devices)
+            is_alone = any(not self._components.alive_for(one, at, SILENT) for one in devices)
             yield HealthIssue(FAILED if is_alone else DEGRADED, text, (_SILENT, f"{ORIGIN}/{name}"))
         # A replay has no controllers.
         if self._server.has_read(HEARTBEATS) and not why_refused(self._server.clock):

@@ -23,7 +23,7 @@ from facade.flows.commands.tracker import Tracker
 from facade.kernel import tracing
 from facade.kernel.bus.port import Record
 from facade.kernel.bus.signatures import UNSIGNED, Signatures
-from facade.kernel.clock import NEVER, Clock, Duration, Time
+from facade.kernel.clock import Clock, Duration, Time
 from facade.kernel.codec.decode import MessageType
 from facade.kernel.codec.plausible import wrong_key
 from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
@@ -92,7 +92,7 @@ class Components:
         Controllers of one consumer group share the commands; two of one name, or of two groups, do not.
         """
         alive = {n: b for n, (b, at) in self.newest.items() if device in b.devices and now - at <= within}
-        twice = [f"{name} (twice)" for name in alive if now - self._twice.get(name, NEVER) <= within]
+        twice = [f"{name} (twice)" for name in alive if name in self._twice and now - self._twice[name] <= within]
         groups = {beat.group or name for name, beat in alive.items()}
         return twice or (sorted(alive) if len(groups) > 1 else [])
 

@@ -27,7 +27,7 @@ from facade.kernel.printable import printable
 from facade.kernel.reading import Reading, Value
 from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.kernel.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
-from facade.kernel.runtime.heartbeats import SILENT
+from facade.kernel.runtime.heartbeats import SILENT, Heartbeats
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
 from facade.sdp.device_state import OBS_STATE, STATE, DeviceStates
 
@@ -92,6 +92,7 @@ class CommandSources:
 
     shown: Shown
     components: Components
+    heartbeats: Heartbeats
     lease: Lease
     health: BusHealth
     clock: Clock
@@ -213,10 +214,11 @@ class SubarrayView(DeviceView):
         degraded: list[str] = []
         if why := sources.lease.trouble(sources.clock.monotonic()):
             failed.append(f"commands are refused: {why}")
-        silent = silences(sources.components, now, self._device).values()
-        alive = sources.components.alive_for(self._device, now, SILENT)
+        at = sources.heartbeats.judged_at
+        silent = silences(sources.components, at, self._device).values()
+        alive = sources.components.alive_for(self._device, at, SILENT)
         (degraded if alive else failed).extend(silent)
-        failed.extend(rivalries(sources.components, now, self._device))
+        failed.extend(rivalries(sources.components, at, self._device))
         if obs_state == FAULT:
             failed.append("obsState is FAULT; see errorMessages")
         if why := self.stuck(now):

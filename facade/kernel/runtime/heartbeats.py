@@ -35,6 +35,9 @@ STANDBY = "-standby"
 """End of a standby's name, behind the name of its server."""
 SILENT = as_duration(3.5)
 """Silence after which a component counts as away."""
+_ALL_BACK = 10 * SECOND
+"""Time after an outage within which each living process is heard again. A client waits up to 8 s for an answer to its
+last request (`ANSWER_MS` in `facade.kernel.bus.kafka.timeouts`), and tries to connect each second."""
 _FOLLOWED_WITHIN = 20 * SECOND
 """Silence of a device server by which a standby should have taken its place."""
 _STUCK = 60.0
@@ -178,7 +181,8 @@ class Heartbeats(Flow):
         """By component; after its final heartbeat it is `stopping`."""
         self.listeners: list[Callable[[HeartbeatMessage, Time], None]] = []
         """Called with each heartbeat and the broker's timestamp."""
-        self._newest = self._flowing_since = NEVER
+        self._newest = self._flowing_since = self._before = NEVER
+        self._settles: Duration = SILENT
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process a heartbeat; see `facade.kernel.runtime.flow.Flow`."""
@@ -187,7 +191,10 @@ class Heartbeats(Flow):
             return heartbeat
         at = record.timestamp_us
         if abs(at - self._newest) > SILENT:
-            self._flowing_since = at  # the bus was away, or its clock was set
+            # The bus was away, or its clock was set.
+            self._before = min(self.judged_at, at)
+            self._settles = SILENT if self._newest == NEVER else _ALL_BACK
+            self._flowing_since = at
         self._newest = at
         self.newest[heartbeat.component] = Heard(heartbeat, at)
         for listener in self.listeners:
@@ -202,9 +209,17 @@ class Heartbeats(Flow):
         return self._newest - max(self._flowing_since, at)
 
     @property
+    def judged_at(self) -> Time:
+        """Return the time at which silence is judged: that of the newest heartbeat.
+
+        After an outage of the bus it is that of the last heartbeat before it, until each process could be heard again.
+        """
+        return self._newest if self.can_tell else self._before
+
+    @property
     def can_tell(self) -> bool:
         """Return whether heartbeats have come for long enough to judge silence."""
-        return self._newest - self._flowing_since > SILENT
+        return self._newest - self._flowing_since > self._settles
 
     def alive(self, component: str) -> bool:
         """Return whether a component is alive."""
