@@ -1,4 +1,4 @@
-"""The map in docs/explanation/architecture.md names files that exist, and the list of packages every package."""
+"""The pages about the inside name files that exist, and the list of packages every package."""
 
 import re
 from pathlib import Path
@@ -47,6 +47,7 @@ def test_the_ways_through_the_code_name_files_in_their_order() -> None:
         assert not missing, f"{way}: {missing}"
 
 
-def test_every_file_that_the_page_names_exists() -> None:
-    named = re.findall(r"`((?:facade|devices|clients|lab|sdp_facade_sdk|schemas)/[\w./]+\.\w+)`", PAGE.read_text())
+def test_every_file_that_the_pages_name_exists() -> None:
+    pages = PAGE.read_text() + PACKAGES.read_text()
+    named = re.findall(r"`((?:facade|devices|clients|lab|sdp_facade_sdk|schemas)/[\w./]+\.\w+)`", pages)
     assert not [file for file in named if not (ROOT / file).exists()]
