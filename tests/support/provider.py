@@ -44,11 +44,11 @@ class Provider:
         """Take a new key in place of the old one."""
         self.key = RSAKey.generate_key(2048, {"kid": secrets.token_hex(4), "alg": "RS256", "use": "sig"})
 
-    def token(self, sub: str, **claims: Any) -> str:
+    def token(self, sub: str, kind: str = "JWT", **claims: Any) -> str:
         now = int(self.clock.now())
         told = {"iss": self.address, "aud": CLIENT, "sub": sub, "iat": now, "exp": now + 300, **claims}
         self.spoil(told)
-        return jwt.encode({"alg": "RS256", "kid": self.key.kid}, told, self.key)
+        return jwt.encode({"alg": "RS256", "kid": self.key.kid, "typ": kind}, told, self.key)
 
     def let_in(self, url: str, sub: str) -> dict[str, str]:
         """Sign a person in at an address of `/authorize`, and return what the browser brings back."""
@@ -100,7 +100,9 @@ def provider(clock: Clock) -> Iterator[Provider]:
                 self._go(one.sign_in(asked))
             elif parts.path == "/authorize":  # for a browser
                 links = [f"<a href='{self.path}&as={sub}'>{claims['name']}</a>" for sub, claims in one.people.items()]
-                self._answer(200, f"<!doctype html><h1>Who are you?</h1>{' '.join(links)}".encode(), "text/html")
+                self._answer(
+                    200, f"<!doctype html><h1>Who are you?</h1>{' '.join(links)}".encode(), "text/html; charset=utf-8"
+                )
             elif parts.path == "/leave":
                 one.left.append(asked)
                 self._go(asked["post_logout_redirect_uri"])

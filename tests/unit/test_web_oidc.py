@@ -184,7 +184,7 @@ def test_new_keys_of_the_provider_are_read_and_old_ones_forgotten(
     sign_on: SignOn, given: Provider, clock: ManualClock
 ) -> None:
     finished(sign_on, given)
-    old = given.token("4711", events=LOGOUT)
+    old = given.token("4711", "logout+jwt", events=LOGOUT)
     given.rotate()
     with pytest.raises(SignInRefused):  # whoever sends unknown keys has us read them once in 5 s
         finished(sign_on, given)
@@ -288,11 +288,19 @@ def test_without_the_provider_rights_by_it_pause_and_tokens_work(
     until(lambda: name(page).startswith(HERS), "the provider has confirmed the role, and the session goes on")
 
 
-def test_no_provider_at_all_is_told(sign_on: SignOn, given: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
-    for broken in ("[1]", "{", "null"):
-        monkeypatch.setattr(Provider, "document", lambda self, said=broken: json.loads(said) if said != "{" else {})
+def test_another_issuer_s_document_is_refused(
+    sign_on: SignOn, given: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, jwks = given.document(), {"jwks_uri": "https://elsewhere.example/keys"}
+    for document in ([1], None, {}, right | {"jwks_uri": 1}, right | jwks, right | {"issuer": f"{given.address}/"}):
+        monkeypatch.setattr(given, "document", lambda told=document: told)
         with pytest.raises(InfraError):
             sign_on.begin("begun")
+    monkeypatch.setattr(given, "document", lambda: right)
+    sign_on.begin("begun")
+
+
+def test_no_provider_at_all_is_told(sign_on: SignOn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oidc.http.client.HTTPConnection, "connect", lambda self: (_ for _ in ()).throw(OSError("gone")))
     with pytest.raises(InfraError, match=r"does not answer \(http.*\): gone; sign in with a token instead"):
         sign_on.begin("begun")
@@ -312,11 +320,16 @@ def test_signing_out_ends_all_sessions_of_the_subject(pages: Callable[[], TestCl
 def test_the_provider_signs_out(pages: Callable[[], TestClient], given: Provider) -> None:
     page, elsewhere = signed_in(pages(), given), TestClient(pages().app, base_url=HOST)
     wrong_ones: list[dict[str, Any]] = [{}, {"events": LOGOUT, "nonce": "n"}, {"events": [1]}, {"events": 1}]
-    for wrong in ("x", *(given.token("4711", **one) for one in wrong_ones)):
+    for wrong in (
+        "x",
+        given.token("4711", events=LOGOUT),
+        *(given.token("4711", "logout+jwt", **one) for one in wrong_ones),
+    ):
         assert elsewhere.post("/sso/sign-out", data={"logout_token": wrong}).status_code == 403
     assert elsewhere.post("/sso/sign-out", content=b"x" * 5000).status_code == 413
     assert name(page)
-    assert elsewhere.post("/sso/sign-out", data={"logout_token": given.token("4711", events=LOGOUT)}).status_code == 200
+    right = given.token("4711", "logout+jwt", events=LOGOUT)
+    assert elsewhere.post("/sso/sign-out", data={"logout_token": right}).status_code == 200
     assert (name(page), kept[-1].act, kept[-1].person[: len(HERS)]) == ("", "sign-out", HERS)
 
 

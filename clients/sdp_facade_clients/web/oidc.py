@@ -250,7 +250,7 @@ class SignOn:
 
     def signed_out(self, token: str) -> tuple[bytes, str]:
         """Return the key and the name of the person who, by a logout token of the provider, has signed out there."""
-        claims = self._claims({"id_token": token}, {"events": {"essential": True}})
+        claims = self._claims({"id_token": token}, {"events": {"essential": True}}, "logout+jwt")
         if not isinstance(claims["events"], dict) or _LOGOUT not in claims["events"] or "nonce" in claims:
             raise SignInRefused("logout_token: expected the event of a sign-out, and no nonce")
         key = _key(self._subject(claims))
@@ -288,8 +288,8 @@ class SignOn:
             )
         return subject
 
-    def _claims(self, tokens: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the claims of an ID token that all is right with."""
+    def _claims(self, tokens: Mapping[str, Any], more: Mapping[str, Any], kind: str = "") -> dict[str, Any]:
+        """Return the claims of an ID token, or of a token of another type, that all is right with."""
         token, client = str(tokens.get("id_token") or ""), self._settings.client_id
         if not token:
             raise SignInRefused(f"{self.name}: expected an ID token, got none")
@@ -312,6 +312,8 @@ class SignOn:
             expected.validate(decoded.claims)
         except (JoseError, ValueError) as error:
             raise SignInRefused(f"{self.name}: the ID token cannot be used: {error}") from error
+        if kind and str(decoded.header.get("typ")).lower() != kind:
+            raise SignInRefused(f"typ: expected {kind}, got {decoded.header.get('typ')!r:.100}")
         return decoded.claims
 
     def _decoded(self, token: str, provider: _Read) -> jwt.Token:
