@@ -8,8 +8,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -17,6 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from facade.kernel.clock import Clock
+from tests.support.issuer import serving
 
 CLIENT, SECRET = "sdp-page", "secret-of-the-page/with+marks"
 
@@ -132,14 +132,8 @@ def provider(clock: Clock) -> Iterator[Provider]:
         def log_message(self, *_: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    one.address = f"http://127.0.0.1:{server.server_port}"
-    Thread(target=server.serve_forever, daemon=True).start()
-    try:
+    with serving(Handler) as one.address:
         yield one
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def _flat(query: str) -> dict[str, str]:

@@ -404,9 +404,8 @@ class _Pages:
         """Have the provider confirm those who have signed in by it, for ever."""
         while (sign_on := self._sign_on) is not None:
             await asyncio.sleep(_STEP)
-            present = self._doors.present()
             try:
-                ended = await to_thread.run_sync(lambda here=present: sign_on.step(here))  # type: ignore[misc]
+                ended = await to_thread.run_sync(sign_on.step, self._doors.present())
             except Exception:
                 _log.exception("the rights of people who signed in by %s were not confirmed", sign_on.name)
                 continue

@@ -224,12 +224,14 @@ class SignOn:
                 break  # the others are asked in the next steps
             except SignInRefused as error:
                 _log.warning("the sessions of %s end: %s", known.person.name, error)
-                ended.append(key)
-            if self._known.get(key) is known:  # otherwise the person has gone or come meanwhile
-                if fresh is None:
-                    del self._known[key]
-                else:
-                    self._known[key] = fresh
+            if self._known.get(key) is not known:  # the person has gone or come meanwhile
+                continue
+            if fresh is not None:
+                self._known[key] = fresh
+            else:
+                self._known.pop(key, None)
+                if key in present:
+                    ended.append(key)
         return ended
 
     def leave(self, key: bytes) -> str | None:
