@@ -47,6 +47,8 @@ PROCESS_VARIABLES = {
     "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
     "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
     "SDP_WEB_ARCHIVE": "Archive from which the operator's page has what was before, a folder or its URL.",
+    "SDP_WEB_OIDC_FILE": "Settings (TOML) of OpenID Connect, by which people sign in at the operator's page.",
+    "SDP_WEB_OIDC_SECRET": "Secret of the page as a client of the provider, if no file has it.",
     "SDP_WEB_PROXY": "Addresses or networks of the proxy before the operator's page, with spaces between.",
     "SDP_WEB_TOKENS": "Tokens of people who may act on the operator's page: lines of role, name and token.",
     "SDP_WEB_TOKENS_FILE": "File with such lines; it is read again while the server runs.",

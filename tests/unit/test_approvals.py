@@ -114,6 +114,11 @@ def test_a_command_waits_until_a_second_person_approves_it(site: Site) -> None:
         ((ANN, "ann"), (BEN, "ann"), False),  # the same program, as a server on another host names it
         ((ANN, "ann"), (BEN, " Ann "), False),
         (("", "ann"), ("", "ben"), True),
+        ((ANN, "Ann <https://sso#1>"), (ANN, "Ann <https://sso#2>"), True),
+        ((ANN, "Ann <https://sso#1>"), (ANN, "Ben <https://sso#1>"), False),  # one person with two names
+        ((ANN, "Ann <https://sso#1>"), (BEN, "ben"), False),  # who may be Ann with her token
+        ((ANN, "ann"), (BEN, "Ben <https://sso#2>"), False),
+        ((ANN, "ann<https://sso#1>"), (BEN, "Ben <https://sso#2>"), True),  # a token whose name has the subject
     ],
 )
 def test_who_is_a_second_person(site: Site, first: tuple[str, str], second: tuple[str, str], is_another: bool) -> None:

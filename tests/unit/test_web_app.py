@@ -274,7 +274,7 @@ def test_each_act_is_a_line_of_the_log(
     page.post("/api/admin-mode", json={"device": "mid-sdp/control/0", "mode": "OFFLINE"})
     page.post("/api/command", json=COMMAND)
     page.post("/api/sign-out", json={})
-    lines = [one.message for one in caplog.records if one.name == "sdp_facade_clients.web.app"]
+    lines = [one.message for one in caplog.records if one.name == "sdp_facade_clients.web.journal"]
     eve = "name='eve' role=expert address=testclient"
     nobody = "name='' role=none address=testclient"
     given = f"refused: {refused}" if refused else 'done: "id-1"'

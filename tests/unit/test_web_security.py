@@ -10,6 +10,7 @@ FILES = {
     "unit": "unit/test_web_app.py",
     "timeline": "unit/test_timeline.py",
     "doors": "unit/test_web_doors.py",
+    "oidc": "unit/test_web_oidc.py",
     "proxies": "clients/test_web_proxies.py",
     "browser": "clients/test_web.py",
     "history": "unit/test_web_history.py",

@@ -14,6 +14,6 @@ STATIC: Final = Path(str(files(__name__))) / "static"
 
 def how_to_install() -> str:
     """Return the installation command of missing packages; empty text: all are installed."""
-    if find_spec("starlette") is None or find_spec("uvicorn") is None:
+    if not all(map(find_spec, ("joserfc", "starlette", "uvicorn"))):
         return "pip install 'sdp-tango-facade[web]'"
     return "" if (STATIC / "vendor").is_dir() else "scripts/bootstrap web"

@@ -1,13 +1,14 @@
 """Answers the browser: the stream of frames, single questions, and actions of signed-in people."""
 
 import asyncio
+import html
 import logging
 import math
-import os
-import socket
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
 
 import msgspec
 from anyio import BrokenWorkerProcess, CapacityLimiter, fail_after, to_process, to_thread
@@ -16,22 +17,24 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from facade.flows.commands.arguments import mistakes
-from facade.flows.overview import page_acts
-from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.clock import SystemClock
 from facade.kernel.errors import CommandRefused, FacadeError, InfraError
 from facade.sdp.messages import PageAct
 from sdp_facade_clients.web import STATIC
 from sdp_facade_clients.web.doors import (
+    COOKIE,
     LONGEST_SESSION,
+    SIGN_IN_COOKIE,
     Doors,
     PageRole,
     Person,
+    RequestRefused,
     TooManyRequests,
     cookie,
     headers,
@@ -39,7 +42,9 @@ from sdp_facade_clients.web.doors import (
     is_own_origin,
     network,
 )
-from sdp_facade_clients.web.feed import HOUR, SPANS, Feed, Points
+from sdp_facade_clients.web.feed import HOUR, SPANS, Events, Feed, Points
+from sdp_facade_clients.web.journal import LONGEST_NAME, LONGEST_NOTE, Journal
+from sdp_facade_clients.web.oidc import BACK, LONGEST_SIGN_IN, SignInRefused, SignOn
 from sdp_facade_clients.web.openapi import document
 from sdp_facade_clients.web.site import Site
 from sdp_facade_clients.web.timeline import Timelines
@@ -55,26 +60,14 @@ _LARGEST_SIGN_IN: Final = 4_000
 """Largest body of a request without a sign-in [bytes]."""
 _LONGEST_CHECK: Final = 30.0
 """Longest check of an argument, with the start of the process that checks it [s]."""
-_LONGEST_NOTE: Final = 300
-"""Longest text about a request or its result in a line of the log [characters]."""
-_LONGEST_NAME: Final = 200
-"""Longest name of a person, a device or an alarm in the audit [characters]."""
 _MOST_CALLS: Final = 9
 """Most calls that one place takes: it serves one, and the others wait."""
+_STEP: Final = 2.0
+"""Time between two looks whether the provider has to confirm a person [s]."""
 _SHARED: Final = 0.5
 """Time during which the same question gets the same answer [s]."""
-_RECONNECT_MS: Final = 500
-"""After which a browser tries again when the stream has broken [ms]."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class RequestRefused(Exception):
-    """A request that is answered with an HTTP status and a text."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 def make_app(
@@ -89,6 +82,7 @@ def make_app(
     answers: "ArchivedAnswers | None" = None,
     keep: Callable[[PageAct], None] = lambda act: None,
     comment: Callable[[PageAct], None] | None = None,
+    sign_on: SignOn | None = None,
 ) -> Starlette:
     """Make the web application.
 
@@ -108,25 +102,29 @@ def make_app(
         Called with each act that no record of another program has with its person; without waiting for anything.
     comment
         Called with each comment; it returns when the record is durable, or raises. None: comments are refused.
+    sign_on
+        Signs people in by a provider, beside tokens; None: there is none.
     """
-    pages = _Pages(feed, site, doors, follow, problem, before, answers, _Journal(keep, SystemClock()), comment)
+    pages = _Pages(feed, site, doors, follow, problem, before, answers, Journal(keep, SystemClock()), comment, sign_on)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(feed.run())
+        tasks = [asyncio.create_task(one) for one in (feed.run(), pages.confirm())]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
 
     return Starlette(
         routes=[
             *(Route(f"/api/{name}", _answered(pages.asked(one))) for name, one in pages.questions().items()),
             *(Route(f"/api/{name}", _answered(one), methods=["POST"]) for name, one in pages.acts().items()),
+            *pages.of_provider(),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(_SecurityHeaders),
-            Middleware(_Events, feed=feed),
+            Middleware(Events, feed=feed),
         ],
         lifespan=lifespan,
     )
@@ -142,16 +140,18 @@ class _Pages:
         problem: Callable[[], str],
         before: Callable[[str, str, float, float], Points],
         answers: "ArchivedAnswers | None",
-        journal: "_Journal",
+        journal: Journal,
         comment: Callable[[PageAct], None] | None,
+        sign_on: SignOn | None,
     ) -> None:
         self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
         self._follow, self._problem, self._before = follow, problem, before
-        self._answers, self._keep_comment = answers, comment
+        self._answers, self._keep_comment, self._sign_on = answers, comment, sign_on
         self._timelines = Timelines(feed, site, SystemClock(), answers.timeline if answers else None)
         self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
         self._of_archive, self._of_timelines = _Places(anybody=2, people=2), _Places(anybody=2, people=2)
         self._of_reports = _Places(anybody=1, people=1)
+        self._of_provider = _Places(anybody=4, people=1)
         self._checks = CapacityLimiter(1)
 
     def asked(self, handler: Endpoint) -> Endpoint:
@@ -185,8 +185,9 @@ class _Pages:
 
             return answer
 
+        more = {"archive": bool(self._answers), "provider": self._sign_on.name if self._sign_on else ""}
         return {
-            "site": asked(lambda: {**site.description(), "problem": self._problem(), "archive": bool(self._answers)}),
+            "site": asked(lambda: {**site.description(), "problem": self._problem(), **more}),
             "openapi.json": asked(document),
             "at": asked(self._at, "time", "device", places=self._of_archive),
             "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
@@ -260,7 +261,8 @@ class _Pages:
                     self._doors.refusals.count(_address(request))
                 self._journal.note(request, error)
                 raise
-            self._journal.note(request, None, bytes(given.body).decode())
+            told = getattr(request.state, "told", bytes(given.body).decode())
+            self._journal.note(request, None, told)
             return given
 
         return answer
@@ -297,7 +299,7 @@ class _Pages:
     async def _comment(self, request: Request) -> Response:
         person, asked = await self._may(request, PageRole.OPERATOR)
         about, text = (str(asked.get(name) or "").strip() for name in ("about", "text"))
-        for name, given, most in (("about", about, _LONGEST_NAME), ("text", text, _LONGEST_NOTE)):
+        for name, given, most in (("about", about, LONGEST_NAME), ("text", text, LONGEST_NOTE)):
             if not 0 < len(given) <= most:
                 raise RequestRefused(
                     400, f"{name}: expected 1 to {most} characters, got {len(given)}; nothing was done"
@@ -341,23 +343,74 @@ class _Pages:
             raise RequestRefused(403, "the token is not valid; ask who maintains the tokens of this page")
         person = request.state.person = self._doors.who(session)
         answer = _json({"name": person.name, "role": person.role.name.lower()})
-        scheme = request.url.scheme
-        answer.set_cookie(
-            cookie(scheme),
-            session,
-            max_age=int(LONGEST_SESSION),
-            httponly=True,
-            samesite="strict",
-            secure=scheme == "https",  # also behind a proxy that is trusted to say so
-        )
+        _give(request, answer, session, int(LONGEST_SESSION))
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
         await self._own(request, _LARGEST_SIGN_IN)
-        self._doors.sign_out(_session(request))
-        answer = _json(None)
-        answer.delete_cookie(cookie(request.url.scheme), secure=request.url.scheme == "https", httponly=True)
+        key, to = self._doors.sign_out(_session(request)), None
+        if self._sign_on is not None and (to := self._sign_on.leave(key)) is not None:
+            self._doors.sign_out_everywhere(key)
+        request.state.told = "null"  # the address has the person's ID token
+        answer = _json(to and {"to": to})
+        _give(request, answer, "", 0)
         return answer
+
+    def of_provider(self) -> Sequence[Route]:
+        """Return the routes by which people sign in and out by the provider."""
+        if (sign_on := self._sign_on) is None:
+            return ()
+
+        async def begin(request: Request) -> Response:
+            """Answer with the address at the provider, and end the session before."""
+            await self._own(request, _LARGEST_SIGN_IN)
+            if (own := request.headers["origin"]) != sign_on.origin:
+                raise RequestRefused(409, f"expected the page at {sign_on.home}, got {own}; sign in there")
+            self._doors.questions.count(_address(request))
+            secret = secrets.token_urlsafe(32)
+            answer = _json({"to": await self._of_provider.run(lambda: sign_on.begin(secret), is_person=False)})
+            self._doors.sign_out(_session(request))
+            _give(request, answer, secret, int(LONGEST_SIGN_IN), SIGN_IN_COOKIE)
+            return answer
+
+        async def back(request: Request) -> Response:
+            """Let a person in who comes from the provider; the cookie shows that this browser began."""
+            secret, given = request.cookies.get(cookie(request.url.scheme, SIGN_IN_COOKIE), ""), request.query_params
+            key = await self._of_provider.run(lambda: sign_on.finish(secret, given), is_person=False)
+            session = self._doors.open(key)
+            request.state.person = self._doors.who(session)
+            answer = RedirectResponse(sign_on.home, 303, {"Cache-Control": "no-store"})
+            _give(request, answer, session, int(LONGEST_SESSION))
+            _give(request, answer, "", 0, SIGN_IN_COOKIE)
+            return answer
+
+        async def signed_out(request: Request) -> Response:
+            """End the sessions of a person whom the provider has signed out."""
+            self._doors.questions.count(_address(request))
+            asked = parse_qs((await _body(request, _LARGEST_SIGN_IN)).decode(errors="replace"))
+            (token,) = asked.get("logout_token", [""])
+            key, name = await self._of_provider.run(lambda: sign_on.signed_out(token), is_person=False)
+            self._doors.sign_out_everywhere(key)
+            request.state.person = Person(name, PageRole.VIEWER)
+            return _json(None)
+
+        return (
+            Route("/api/provider", _answered(begin), methods=["POST"]),
+            Route(f"/{BACK}", _as_page(_answered(self._logged(back)), sign_on.home)),
+            Route("/sso/sign-out", _answered(self._logged(signed_out)), methods=["POST"]),
+        )
+
+    async def confirm(self) -> None:
+        """Have the provider confirm those who have signed in by it, for ever."""
+        while (sign_on := self._sign_on) is not None:
+            await asyncio.sleep(_STEP)
+            try:
+                ended = await to_thread.run_sync(sign_on.step, self._doors.present())
+            except Exception:
+                _log.exception("the rights of people who signed in by %s were not confirmed", sign_on.name)
+                continue
+            for key in ended:
+                self._doors.sign_out_everywhere(key)
 
     def _person(self, request: Request, *, used: bool = False) -> Person:
         return self._doors.who(_session(request), used=used)
@@ -382,13 +435,8 @@ class _Pages:
             raise RequestRefused(403, f"Origin: expected {own}, got {origin or 'none'}{behind}; nothing was done")
         if head.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise RequestRefused(415, "Content-Type: expected application/json; nothing was done")
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > largest:
-                raise RequestRefused(413, f"expected at most {largest} bytes; nothing was done")
         try:
-            return msgspec.json.decode(body, type=dict[str, Any])
+            return msgspec.json.decode(await _body(request, largest), type=dict[str, Any])
         except msgspec.MsgspecError as error:
             raise RequestRefused(400, f"expected a JSON object, got {error}; nothing was done") from error
 
@@ -403,53 +451,30 @@ def _session(request: Request) -> str:
     return request.cookies.get(cookie(request.url.scheme), "")
 
 
+def _give(request: Request, answer: Response, value: str, lasts: int, name: str = COOKIE) -> None:
+    """Give the browser a cookie for some time [s], or take it; a sign-in comes back from another site."""
+    scheme = request.url.scheme
+    answer.set_cookie(
+        cookie(scheme, name),
+        value,
+        max_age=lasts,
+        httponly=True,
+        samesite="strict" if name == COOKIE else "lax",
+        secure=scheme == "https",  # also behind a proxy that is trusted to say so
+    )
+
+
+async def _body(request: Request, largest: int) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > largest:
+            raise RequestRefused(413, f"expected at most {largest} bytes; nothing was done")
+    return body
+
+
 def _address(request: Request) -> str:
     return network(request.client.host) if request.client else ""
-
-
-class _Journal:
-    """Writes each request, with person, address and result, to the log and to the audit."""
-
-    def __init__(self, keep: Callable[[PageAct], None], clock: Clock) -> None:
-        self._keep, self._clock = keep, clock
-        self._origin = f"{socket.gethostname()}, process {os.getpid()}"
-
-    def note(self, request: Request, error: Exception | None, answer: str = "") -> None:
-        """Note an act, with the error if it was refused."""
-        person: Person = request.state.person
-        act, address = request.url.path.rpartition("/")[2], request.client.host if request.client else ""
-        asked = {name: one for name, one in request.state.asked.items() if name != "argument"}
-        text = _encode(asked).decode()[:_LONGEST_NOTE]
-        outcome = f"done: {answer}" if error is None else f"refused: {error}"
-        _log.log(
-            logging.INFO if error is None else logging.WARNING,
-            "act=%s name=%r role=%s address=%s asked=%s %.*s",
-            act,
-            person.name,
-            person.role.name.lower() if person.name else "none",
-            address,
-            text,
-            _LONGEST_NOTE,
-            outcome,
-        )
-        told = ", ".join(f"{name} {one}" for name, one in asked.items() if name != "device")
-        is_trial = act == "redrive" and asked.get("put_back") is not True
-        if isinstance(error, RequestRefused) or (act in page_acts.KEPT and not is_trial):
-            target = str(asked.get("device") or asked.get("source") or "")
-            self._keep(self.act(request, target, told if error is None else str(error), refused=error is not None))
-
-    def act(self, request: Request, target: str, text: str, *, refused: bool = False) -> PageAct:
-        """Return the record of an act that a request asks for."""
-        return PageAct(
-            act=request.url.path.rpartition("/")[2],
-            person=request.state.person.name[:_LONGEST_NAME],
-            address=request.client.host if request.client else "",
-            target=target[:_LONGEST_NAME],
-            text=text[:_LONGEST_NOTE],
-            refused=refused,
-            time=self._clock.now_us(),
-            origin=self._origin,
-        )
 
 
 class _Places:
@@ -489,49 +514,6 @@ class _Shared:
         return _encode(await self._places.run(lambda: self._call(*asked), is_person=is_person))
 
 
-class _Events:
-    """Answers a browser with the stream of frames, from the one on that it names.
-
-    It stands before the routes, and each stream is one task: what a browser costs counts, as there may be thousands.
-    """
-
-    def __init__(self, app: ASGIApp, *, feed: Feed) -> None:
-        self._app, self._feed = app, feed
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != "/events":
-            await self._app(scope, receive, send)
-            return
-        given = {name.decode(): text.decode("latin-1") for name, text in scope["headers"]}
-        if is_foreign(given.get("sec-fetch-site", "")):
-            await Response(status_code=403)(scope, receive, send)
-            return
-        head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
-        head.append((b"x-accel-buffering", b"no"))
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send(_part(b"retry: %d\n\n" % _RECONNECT_MS))
-        async with aclosing(self._feed.stream(given.get("last-event-id", ""))) as frames:
-            async for text in frames:
-                await send(_part(text))
-                if _has_gone(receive):
-                    return
-
-
-def _part(content: bytes) -> Message:
-    return {"type": "http.response.body", "body": content, "more_body": True}
-
-
-def _has_gone(receive: Receive) -> bool:
-    """Return whether a browser has gone, without waiting for it."""
-    asked: Any = receive()
-    try:
-        asked.send(None)
-    except StopIteration as answer:
-        return bool(answer.value["type"] == "http.disconnect")
-    asked.close()
-    return False
-
-
 class _SecurityHeaders:
     """Adds the headers of `doors.headers` to every answer."""
 
@@ -558,6 +540,8 @@ def _answered(handler: Endpoint) -> Endpoint:
             return await handler(request)
         except RequestRefused as refused:
             return _json({"error": str(refused)}, refused.status)
+        except SignInRefused as refused:
+            return _json({"error": str(refused)}, 403)
         except TooManyRequests:
             return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)
         except CommandRefused as error:
@@ -566,6 +550,20 @@ def _answered(handler: Endpoint) -> Endpoint:
             return _json({"error": str(error)}, 502)
         except (FacadeError, TypeError, ValueError) as error:
             return _json({"error": str(error)}, 400)
+
+    return answer
+
+
+def _as_page(handler: Endpoint, home: str) -> Endpoint:
+    """Show the person the errors of a handler to which the provider sends the browser."""
+
+    async def answer(request: Request) -> Response:
+        given = await handler(request)
+        if given.status_code < 400:
+            return given
+        why, to = (html.escape(one) for one in (msgspec.json.decode(given.body)["error"], home))
+        page = f"<!doctype html><title>Not signed in</title><h1>Not signed in</h1><p>{why}<p><a href='{to}'>Back</a>"
+        return Response(page, given.status_code, {"Cache-Control": "no-store"}, media_type="text/html")
 
     return answer
 

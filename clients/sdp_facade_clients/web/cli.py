@@ -20,15 +20,16 @@ from facade.kernel.icd.load import load
 from facade.kernel.logs import start_logging
 from facade.kernel.names import SERVER
 from sdp_facade_clients.web import how_to_install
+from sdp_facade_clients.web.doors import LOCAL
 
 if TYPE_CHECKING:
     from facade.kernel.icd.model import Icd
     from sdp_facade_clients.web.site import Site
 
-LOCAL = ("localhost", "127.0.0.1")
 TOKENS = "SDP_WEB_TOKENS"
 ARCHIVE = "SDP_WEB_ARCHIVE"
 PROXIES = "SDP_WEB_PROXY"
+OIDC = "SDP_WEB_OIDC"
 _LONGEST_WRITE = 10.0
 """Time in which brokers confirm a comment [s]."""
 
@@ -48,6 +49,13 @@ def web(
         typer.Option(
             envvar=f"{TOKENS}_FILE",
             help="File with a line `ROLE NAME TOKEN` for each person who may act; roles: viewer, operator, expert.",
+        ),
+    ] = None,
+    oidc: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=f"{OIDC}_FILE",
+            help=f"Settings (TOML) of OpenID Connect, by which people sign in; {OIDC}_SECRET may have the secret.",
         ),
     ] = None,
     proxy: Annotated[
@@ -71,7 +79,8 @@ def web(
 ) -> None:
     """Serve the operator's page: state, alarms, commands and trends in a browser.
 
-    Every visitor may look. To act, a person signs in with a token of the file.
+    Every visitor may look. To act, a person signs in with a token of the file, or by the site's provider of
+    OpenID Connect.
 
     Example: TANGO_HOST=localhost:10000 sdp-facade web --tokens tokens.txt
     """
@@ -88,11 +97,15 @@ def web(
     from sdp_facade_clients.web.doors import Doors, TokenFile, read_tokens
     from sdp_facade_clients.web.feed import KEPT_ALERTS, Feed
     from sdp_facade_clients.web.following import Following
+    from sdp_facade_clients.web.oidc import make_sign_on
     from sdp_facade_clients.web.site import ALERTS, Site
 
     icd, clock = load(), SystemClock()
     given = read_tokens(os.environ.get(TOKENS, ""), TOKENS)
-    doors = Doors(TokenFile(tokens, clock) if tokens is not None else lambda: given, clock)
+    by_token = TokenFile(tokens, clock) if tokens is not None else lambda: given
+    sign_on = make_sign_on(oidc, os.environ.get(f"{OIDC}_SECRET", ""), clock) if oidc is not None else None
+    people = by_token if sign_on is None else lambda: {**by_token(), **sign_on.people()}
+    doors = Doors(people, clock, has_provider=sign_on is not None)
     start_logging("component:web")
     following = Following(
         tango_host,
@@ -116,6 +129,7 @@ def web(
         hosts=[*LOCAL, host, *(name or ())],
         follow=following.ask,
         problem=lambda: following.problem,
+        sign_on=sign_on,
         **_kept(clock),
         **(_archived(archive, icd, site, clock) if archive else {}),
     )
@@ -139,7 +153,7 @@ def web(
     scheme = "https" if certificate else "http"
     say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
     if not doors.anybody_may_act:
-        say("read-only, as there are no tokens; see --tokens")
+        say("read-only, as there are no tokens; see --tokens and --oidc")
     following.start()
     alerts = AlertSubscription(
         f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert, recent=KEPT_ALERTS

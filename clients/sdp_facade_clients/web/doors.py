@@ -1,12 +1,13 @@
 """Rights of people on the operator's page.
 
-Every visitor may look. To act, a person signs in with a token, which has a name and a role. The
-browser then has a cookie that no script can read and that no other site can make it send (SameSite=Strict). In addition
-a request for an action must name our own origin, and be JSON, which a form of another site cannot send.
+Every visitor may look. To act, a person signs in with a token, which has a name and a role, or by the provider of the
+site (`sdp_facade_clients.web.oidc`). The browser then has a cookie that no script can read and that no other site can
+make it send (SameSite=Strict). In addition a request for an action must name our own origin, and be JSON, which a form
+of another site cannot send.
 
-A session is known by the digest of its token, and has what the file of tokens says of it at that moment: a token that
-is taken from the file ends its sessions. A token is compared before any rate is, so wrong tokens from the same address
-never keep a right one out. The strength of the tokens keeps guessing out.
+A session has the key of its person, of a token its digest, and what the file of tokens or the provider says of this key
+at that moment: a token that is taken from the file ends its sessions. A token is compared before any rate is, so wrong
+tokens from the same address never keep a right one out. The strength of the tokens keeps guessing out.
 """
 
 import hashlib
@@ -27,12 +28,15 @@ from facade.kernel.recent import Bounded
 _log = logging.getLogger(__name__)
 
 COOKIE: Final = "sdp_session"
+SIGN_IN_COOKIE: Final = "sdp_sign_in"
+"""Of a sign-in by the provider that has begun."""
+LOCAL: Final = ("localhost", "127.0.0.1")
 LONGEST_SESSION: Final = 12 * 3600.0
 """Length of a shift [s]."""
 LONGEST_IDLE: Final = 1800.0
 """After which a session ends if its person has touched nothing on any page [s]."""
 MOST_SESSIONS: Final = 10
-"""Of a token; the next one ends the oldest."""
+"""Of a token or a subject; the next one ends the oldest."""
 REREAD: Final = 10.0
 """After which the file of tokens is read again [s]."""
 _SHORTEST_TOKEN, _FEWEST_KINDS = 16, 8
@@ -57,10 +61,19 @@ class Person(NamedTuple):
     """A person at a browser."""
 
     name: str
+    """As records have it; of a person of the provider with the subject, see `facade.flows.commands.approvals`."""
     role: PageRole
 
 
 NOBODY = Person("", PageRole.VIEWER)
+
+
+class RequestRefused(Exception):
+    """A request that is answered with an HTTP status and a text."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class TooManyRequests(Exception):
@@ -97,15 +110,20 @@ def read_tokens(text: str, where: str) -> dict[bytes, Person]:
 
 
 def load_tokens(path: Path) -> dict[bytes, Person]:
-    """Return the people of a file of tokens, which only its owner may read; a container's secrets are for it alone."""
+    """Return the people of a file of tokens, which only its owner may read."""
+    return read_tokens(read_secret(path, "a file of tokens"), str(path))
+
+
+def read_secret(path: Path, what: str) -> str:
+    """Return the text of a file that only its owner may read; a container's secrets are for it alone."""
     try:
         mode = path.stat().st_mode
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: expected a file of tokens, got {error}") from error
+        raise ConfigError(f"{path}: expected {what}, got {error}") from error
     if mode & 0o077 and not path.is_relative_to(_OF_CONTAINER):
         raise ConfigError(f"{path}: expected a file that only its owner may read, got mode {mode & 0o777:o}; chmod 600")
-    return read_tokens(text, str(path))
+    return text
 
 
 class TokenFile:
@@ -149,43 +167,58 @@ class Rate:
 
 @dataclass(slots=True)
 class _Session:
-    token: bytes
+    person: bytes
     begun: float
     used: float
 
 
 class Doors:
-    """Sessions of people, their rights and their rates; people are known by the digests of their tokens."""
+    """Sessions of people, their rights and their rates; people are known by their keys."""
 
-    def __init__(self, people: Callable[[], Mapping[bytes, Person]], clock: Clock) -> None:
-        self._people, self._clock = people, clock
+    def __init__(
+        self, people: Callable[[], Mapping[bytes, Person]], clock: Clock, *, has_provider: bool = False
+    ) -> None:
+        self._people, self._clock, self._has_provider = people, clock, has_provider
         self._sessions: dict[str, _Session] = {}
         self.acts, self.questions = Rate(5, 20, clock), Rate(20, 200, clock)
         self.refusals = Rate(1, 10, clock)
 
     @property
     def anybody_may_act(self) -> bool:
-        """Return whether the deployment has tokens; without them signing in is impossible."""
-        return bool(self._people())
+        """Return whether the deployment has tokens or a provider; without them signing in is impossible."""
+        return self._has_provider or bool(self._people())
 
     def sign_in(self, token: str, old: str = "") -> str | None:
         """Return a new session for a token in place of an old one; None: the token is unknown."""
         digest = _digest(token)
         if digest not in self._people():  # how long that takes tells something of the digest, and nothing of the token
             return None
+        return self.open(digest, old)
+
+    def open(self, person: bytes, old: str = "") -> str:
+        """Return a new session for the key of a person in place of an old one."""
         now = self._clock.monotonic()
         self.sign_out(old)
         self._sessions = {key: one for key, one in self._sessions.items() if self._lasts(one)}
-        of_token = [key for key, one in self._sessions.items() if one.token == digest]
-        if len(of_token) >= MOST_SESSIONS:
-            del self._sessions[of_token[0]]
+        of_person = [key for key, one in self._sessions.items() if one.person == person]
+        if len(of_person) >= MOST_SESSIONS:
+            del self._sessions[of_person[0]]
         session = secrets.token_urlsafe(32)
-        self._sessions[session] = _Session(digest, now, now)
+        self._sessions[session] = _Session(person, now, now)
         return session
 
-    def sign_out(self, session: str) -> None:
-        """End a session."""
-        self._sessions.pop(session, None)
+    def sign_out(self, session: str) -> bytes:
+        """End a session, and return the key of its person; empty: there is none."""
+        found = self._sessions.pop(session, None)
+        return b"" if found is None else found.person
+
+    def sign_out_everywhere(self, person: bytes) -> None:
+        """End all sessions of a person."""
+        self._sessions = {key: one for key, one in self._sessions.items() if one.person != person}
+
+    def present(self) -> set[bytes]:
+        """Return the keys of people with sessions."""
+        return {one.person for one in self._sessions.values() if self._lasts(one)}
 
     def who(self, session: str, *, used: bool = False) -> Person:
         """Return the person of a session, or `NOBODY` if there is no such session any more.
@@ -200,7 +233,7 @@ class Doors:
             return NOBODY
         if used:
             found.used = self._clock.monotonic()
-        return self._people().get(found.token, NOBODY)
+        return self._people().get(found.person, NOBODY)
 
     def _lasts(self, session: _Session) -> bool:
         now = self._clock.monotonic()
@@ -212,9 +245,9 @@ def network(address: str) -> str:
     return str(ipaddress.ip_network(f"{address}/64", strict=False)) if ":" in address else address
 
 
-def cookie(scheme: str) -> str:
-    """Return the name of the cookie: under this one no other host and no page without TLS can set it."""
-    return f"__Host-{COOKIE}" if scheme == "https" else COOKIE
+def cookie(scheme: str, name: str = COOKIE) -> str:
+    """Return the name of a cookie: under this one no other host and no page without TLS can set it."""
+    return f"__Host-{name}" if scheme == "https" else name
 
 
 def is_own_origin(origin: str, own: str, sec_fetch_site: str) -> bool:

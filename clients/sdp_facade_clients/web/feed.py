@@ -19,16 +19,19 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, Final, Protocol
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from facade.flows.alerts.follower import FollowedAlert
 from facade.kernel.clock import Clock, as_seconds
 from facade.kernel.numbers import json_value
 from facade.kernel.reading import Quality
 from sdp_facade_clients.events import EventRecord
+from sdp_facade_clients.web.doors import is_foreign
 
 PERIOD: Final = 0.25
 """Shortest time between two frames without alerts [s]."""
@@ -47,6 +50,8 @@ _POINT: Final = 16
 """Size of a time and a value [bytes]."""
 KEPT_ALERTS: Final = 500
 """Entries of the alert log in a snapshot."""
+_RECONNECT_MS: Final = 500
+"""After which a browser tries again when the stream has broken [ms]."""
 
 Points = tuple[list[float], list[float | None]]
 """Times [Unix s] and values of a scalar; None is a gap."""
@@ -302,3 +307,47 @@ class Feed:
 
 
 _encode = msgspec.json.Encoder().encode
+
+
+class Events:
+    """Answers a browser with the stream of frames, from the one on that it names.
+
+    It stands before the routes, and each stream is one task: what a browser costs counts, as there may be thousands.
+    """
+
+    def __init__(self, app: ASGIApp, *, feed: Feed) -> None:
+        self._app, self._feed = app, feed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a browser, or leave the request to the routes."""
+        if scope["type"] != "http" or scope["path"] != "/events":
+            await self._app(scope, receive, send)
+            return
+        given = {name.decode(): text.decode("latin-1") for name, text in scope["headers"]}
+        if is_foreign(given.get("sec-fetch-site", "")):
+            await Response(status_code=403)(scope, receive, send)
+            return
+        head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+        head.append((b"x-accel-buffering", b"no"))
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        await send(_part(b"retry: %d\n\n" % _RECONNECT_MS))
+        async with aclosing(self._feed.stream(given.get("last-event-id", ""))) as frames:
+            async for text in frames:
+                await send(_part(text))
+                if _has_gone(receive):
+                    return
+
+
+def _part(content: bytes) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": True}
+
+
+def _has_gone(receive: Receive) -> bool:
+    """Return whether a browser has gone, without waiting for it."""
+    asked: Any = receive()
+    try:
+        asked.send(None)
+    except StopIteration as answer:
+        return bool(answer.value["type"] == "http.disconnect")
+    asked.close()
+    return False

@@ -7,6 +7,7 @@ writes the outcome; from then on this server takes no approval, whether or not t
 """
 
 import logging
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-"""Name that a person states."""
+"""Name that a person states; it may have a subject, see `signature`."""
+_SUBJECT = re.compile(r"<([^<>\s]+#[^<>\s]+)>\s*$")
 
 
 class Decision(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -63,14 +65,27 @@ def require_name(operator: str, where: str) -> None:
         raise CommandRefused(FAILED, what, where)
 
 
+def signature(name: str, subject: str) -> str:
+    """Return the name in records of a person whom a provider of OpenID Connect knows as ISSUER#SUB."""
+    return f"{name} <{subject}>"
+
+
 def is_second_person(first: CommandMessage, operator: str) -> bool:
     """Return whether the caller is another person than the giver of the command, by the names that both stated.
 
-    Hosts and processes are not compared: one process may act for several people, and after a failover Tango gives it
-    another name.
+    Two subjects are two persons, whatever their names. A subject and a name without one may be the same person, and are
+    not two. Hosts and processes are not compared: one process may act for several people, and after a failover Tango
+    gives it another name.
     """
-    before = first.operator.strip().casefold()  # without a name: from a release that did not require one
-    return bool(before) and operator.strip().casefold() != before
+    (had_subject, before), (has_subject, now) = _identity(first.operator), _identity(operator)
+    # Without a name: from a release that did not require one.
+    return bool(before) and had_subject == has_subject and now != before
+
+
+def _identity(operator: str) -> tuple[bool, str]:
+    """Return whether a name has a subject, and the subject, or else the name as people tell names apart."""
+    found = _SUBJECT.search(operator)
+    return (True, found[1]) if found else (False, operator.strip().casefold())
 
 
 def hold(gateway: "Gateway", message: CommandMessage, command: CommandDefinition, where: str) -> CommandMessage:
@@ -113,6 +128,8 @@ def approve(gateway: "Gateway", device: str, decision: Decision, headers: Header
             waiting, appended_us = tracked.message, tracked.appended_us
             if not is_second_person(waiting, operator):
                 expected = f"expected another person than {_giver(waiting)}"
+                if _identity(waiting.operator)[0] != _identity(operator)[0]:
+                    expected += ", and both with a subject or neither"
                 what = f"{waiting.command}: {expected}, got {operator}, from {client}"
                 raise CommandRefused(NOT_ALLOWED, what, where)
             command = gateway.command(device, waiting.command)

@@ -24,6 +24,7 @@ const PAGES = {
 };
 // Called once when the page is opened.
 const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs, command: openCommand, blocks: openBlocks, block: openBlock };
+const PLACE = "place"; // where a sign-in by the provider began
 let shown = null;
 let scheduled = false;
 
@@ -71,7 +72,8 @@ function whole(page, what) {
       ${pastButton()}
       ${soundButton()}
       <button @click=${theme} aria-label="Dark or light">◐</button>
-      ${me.name ? html`<span>${me.name} <small>${me.role}</small></span><button @click=${signOut}>Sign out</button>`
+      ${me.name ? html`<span title=${me.name}>${me.name.split(" <")[0]} <small>${me.role}</small></span>
+          <button @click=${signOut}>Sign out</button>`
         : me.can_sign_in ? html`<button @click=${signIn}>Sign in</button>` : html`<small>read-only</small>`}
       <nav aria-label="Pages">${link("", "Overview")}${
         link("alarms", html`Alarms${count}`)}
@@ -104,6 +106,7 @@ function theme() {
 function signIn() {
   const dialog = document.createElement("dialog");
   const close = () => dialog.remove();
+  const said = (error) => { dialog.querySelector(".said").textContent = error.message; };
   const send = async (event) => {
     event.preventDefault();
     try {
@@ -111,21 +114,33 @@ function signIn() {
       close();
       await describe();
     } catch (error) {
-      dialog.querySelector(".said").textContent = error.message;
+      said(error);
+    }
+  };
+  const go = async () => { // the provider sends the browser back
+    try {
+      const { to } = await act("provider", {});
+      sessionStorage.setItem(PLACE, location.hash);
+      location.assign(to);
+    } catch (error) {
+      said(error);
     }
   };
   render(html`<form @submit=${send}><h2>Sign in</h2>
     <label>Token <input type="password" autocomplete="current-password" required></label>
     <p class="said wrong" role="alert"></p>
-    <div class="tools"><button>Sign in</button><button type="button" @click=${close}>Cancel</button></div></form>`, dialog);
+    <div class="tools"><button>Sign in</button>${store.site.provider
+      ? html`<button type="button" @click=${go}>Sign in by ${store.site.provider}</button>` : nothing}
+      <button type="button" @click=${close}>Cancel</button></div></form>`, dialog);
   document.body.append(dialog);
   dialog.addEventListener("close", close);
   dialog.showModal();
 }
 
 async function signOut() {
-  await act("sign-out", {}).catch(() => {});
-  await describe();
+  const gone = await act("sign-out", {}).catch(() => null);
+  if (gone?.to) location.assign(gone.to);
+  else await describe();
 }
 
 const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
@@ -135,6 +150,8 @@ addEventListener("hashchange", () => {
   document.getElementById("main")?.focus({ preventScroll: true });
   scrollTo(0, 0);
 });
+if (!location.hash && sessionStorage.getItem(PLACE)) location.hash = sessionStorage.getItem(PLACE);
+sessionStorage.removeItem(PLACE);
 onNews(redraw);
 startPast(updatePlots, () => OPENED[address()[0]]?.(address()[1]));
 start();

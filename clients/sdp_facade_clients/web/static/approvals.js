@@ -42,7 +42,12 @@ async function refresh(device) {
 const waits = (one) => seen.get(one.device)?.split(",").includes(one.id) && !(untilOf(one) < now());
 const untilOf = (one) => Date.parse(one.not_after) / 1000;
 const say = (text, wrong) => { said = { text, wrong, place: location.hash }; };
-const plain = (name) => name.trim().toLowerCase();
+// As the devices tell persons apart: by subject, if a name has one; a name with one is no other person than a name without.
+function isOther(one, other) {
+  const [before, after] = [one, other].map((name) => /<([^<>\s]+#[^<>\s]+)>\s*$/.exec(name)?.[1] ?? null);
+  if (before === null && after === null) return one.trim().toLowerCase() !== other.trim().toLowerCase();
+  return before !== null && after !== null && before !== after;
+}
 
 export function approvals() {
   if (store.past) return nothing;
@@ -56,7 +61,7 @@ export function approvals() {
 function row(one) {
   const by = [one.operator, one.client].filter(Boolean).join(", from ") || "a client that Tango does not identify";
   const until = utc(untilOf(one));
-  const own = one.operator && plain(one.operator) === plain(store.me.name);
+  const own = one.operator && !isOther(one.operator, store.me.name);
   const [name, decision] = own ? ["Withdraw", "withdraw"] : ["Approve", "approve"];
   return html`<div class="tools"><span>${one.name} of ${one.device}, given by ${by}, waits for a second person until ${until}.
     Now it is ${cell(one.device, kindOf(one.device)?.attributes.obsState ? "obsState" : "State")}.</span>

@@ -137,7 +137,7 @@ export async function ask(path, parameters = {}) {
 
 // Each action says if the page shows the past: the server refuses it then.
 export async function act(path, body) {
-  const at = store.past && !path.startsWith("sign-") ? `?at=${new Date(store.past.time * 1000).toISOString()}` : "";
+  const at = store.past && path !== "provider" && !path.startsWith("sign-") ? `?at=${new Date(store.past.time * 1000).toISOString()}` : "";
   return answer(fetch(new URL(`api/${path}${at}`, BASE), {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   }));
