@@ -38,7 +38,7 @@ export function openBlock(id) {
 const isShown = (id) => decodeURIComponent(location.hash) === `#/block/${id}`;
 
 const said = () => (view.said ? html`<p class="said" role="status">${view.said}</p>` : nothing);
-const length = ({ begin, end }) => (end ? age(end - begin) : "goes on");
+const length = ({ begin, end }) => (end ? age(end - begin) : "not ended");
 
 export function blocksPage() {
   const days = (event) => { view.days = event.target.value; openBlocks(); };
@@ -47,7 +47,7 @@ export function blocksPage() {
     ${view.all.length ? html`<table><thead><tr><th>Execution block</th><th>Subarray</th><th>From</th><th>Length</th></tr></thead>
       <tbody>${view.all.map((one) => html`<tr><th scope="row"><a href=${`#/block/${one.id}`}>${one.id}</a></th>
         <td>${numberOf(one.device)}</td><td class="short">${utc(one.begin)}</td><td>${length(one)}</td></tr>`)}</tbody></table>`
-    : view.said ? nothing : html`<p>None is known.</p>`}${unknownOf(view)}`, "full");
+    : view.said ? nothing : html`<p>No execution block is known.</p>`}${unknownOf(view)}`, "full");
 }
 
 export function blockPage(id) {
@@ -57,7 +57,7 @@ export function blockPage(id) {
   const master = only("SdpMaster");
   return html`${tile(`Execution block ${id}`, html`${said()}
       <p>Subarray <a href=${`#/subarray/${found.device}`}>${numberOf(found.device)}</a>,
-      from ${utc(found.begin)} ${found.is_open ? "; it goes on" : `to ${utc(found.end)} (${age(found.end - found.begin)})`}</p>
+      from ${utc(found.begin)}${found.is_open ? "; it has not ended" : ` to ${utc(found.end)} (${age(found.end - found.begin)})`}</p>
       <p class="soft">The address of this page shows the same to others.</p>
       ${store.past ? nothing : commentForm(id)}
       ${store.site.archive && store.me.name ? html`<p>
