@@ -186,9 +186,8 @@ def test_a_phone_shows_and_acknowledges_an_alarm_without_sideways_scrolling(
     page = browser.new_context(**phone).new_page()
     page.set_default_timeout(HANG * 1000)
     page.goto(address)
-    wide = (
-        "[...document.querySelectorAll('html, .tile, .scroll')].filter((one) => one.scrollWidth > one.clientWidth + 1)"
-    )
+    parts = "[...document.querySelectorAll('html, nav, .tile, .scroll')]"
+    wide = f"{parts}.filter((one) => one.scrollWidth > one.clientWidth + 1)"
     expect(page.get_by_role("heading", name="Most urgent alarms")).to_be_visible()
     expect(page.locator('.cards [data-title="obsState"]')).to_have_text("EMPTY")
     assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []

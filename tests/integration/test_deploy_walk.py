@@ -18,7 +18,7 @@ from facade.kernel.config import LONGEST_COMMAND_TIMEOUT
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.tango,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif("SDP_WALK" not in os.environ, reason="takes minutes; `make walk` does it"),
 ]
 
