@@ -21,6 +21,8 @@ from facade.sdk.producer.spool import Spool
 from tests.support.columnar import SUMS
 from tests.support.waiting import until
 
+pytestmark = pytest.mark.needs("batches")
+
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
 
 

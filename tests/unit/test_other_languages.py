@@ -10,6 +10,8 @@ import pytest
 from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch
 from facade.kernel.icd.load import load
 
+pytestmark = pytest.mark.needs("repository")
+
 RUST = Path(__file__).parents[2] / "examples" / "rust-producer"
 
 
