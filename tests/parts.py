@@ -191,7 +191,7 @@ def fill(tree: Path, part: Part, tests: list[Path]) -> None:
         for parent in Path(package).parents[:-1]:
             if (ROOT / parent / "__init__.py").exists():
                 shutil.copy(ROOT / parent / "__init__.py", tree / parent)
-    for folder in (*SHIPPED, "tests/simulation", "tests/support"):
+    for folder in (*SHIPPED, "docs/how-to", "tests/simulation", "tests/support"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     beside = {ROOT / f"{name.replace('.', '/')}.py" for test in tests for name in imported(test)}
     beside = {file for file in beside if file.is_relative_to(ROOT / "tests") and file.exists()}

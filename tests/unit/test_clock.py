@@ -21,7 +21,7 @@ OTHERS = {
     "facade/flows/quality/simulator.py": "bytes",
     "facade/flows/tables/content.py": "MHz",
     "facade/flows/tables/simulator/cli.py": "bytes",
-    "facade/kernel/runtime/log_export.py": "nanoseconds of OTLP",
+    "facade/flows/logs/export.py": "nanoseconds of OTLP",
     "devices/mirror.py": "Tango's seconds and microseconds",
     "clients/": "milliseconds for people, from Tango's seconds",
 }
