@@ -57,7 +57,7 @@ containers: $(STAMP) ## Build the image, run docker/compose.yaml by podman, obse
 	$(BIN)/pip install --quiet 'podman-compose>=1.2'
 	$(BIN)/python -m sdp_facade_lab.containers $(ARGS)
 
-parts: $(STAMP) ## Run the tests of the kernel and of the SDK where nothing else is installed (ARGS=tools: of that part)
+parts: $(STAMP) ## Run the tests of the kernel, the SDK and the parts that changed, each where nothing else is installed (ARGS=tools: of that part)
 	$(BIN)/python -m tests.parts $(ARGS)
 
 ways: $(STAMP) ## Count the files that a heap, a command, an alert, a table and a mirrored value go through

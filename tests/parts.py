@@ -2,10 +2,11 @@
 
 Each part gets a fresh virtual environment with the packages of its extras only, and a tree with its own packages and
 those that it may import. There the tests pass that import nothing else. They are found by what they import, also
-through other modules of the tests.
+through other modules of the tests. What else a test or a module of tests needs, it says itself:
+``pytest.mark.needs("batches")`` names an extra, and ``needs("repository")`` files that no part has.
 
 Without names, the kernel and the SDK are tried, and each other part of which a file has changed since the branch left
-``main``; on ``main`` itself, since the commit before. Where git cannot tell, all are. `BY_NAME_ONLY` has exceptions.
+``main``; on ``main`` itself, since the commit before. Where git cannot tell, all are.
 """
 
 import ast
@@ -24,15 +25,26 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-TOOLS = ("greenlet", "pytest", "pytest-timeout", "pytest-forked", "pytest-xdist", "hypothesis")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
+TOOLS = ("greenlet", "hypothesis", "pytest", "pytest-forked", "pytest-timeout", "pytest-xdist")
+"""Packages of the extra test."""
+SHIPPED = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+"""Folders that a wheel has beside the packages."""
 OURS = ("facade", "devices", "sdp_facade_clients", "sdp_facade_lab", "sdp_facade_sdk", "tests", "examples")
 
 
-CONFTEST = """from hypothesis import settings
+CONFTEST = """import pytest
+from hypothesis import settings
 
 settings.register_profile("fixed", derandomize=True, deadline=None)  # as in tests/conftest.py
 settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if lacking := {{what for mark in item.iter_markers("needs") for what in mark.args}} - {has}:
+            item.add_marker(pytest.mark.skip(f"the part has no {{', '.join(sorted(lacking))}}"))
 """
 
 
@@ -76,45 +88,6 @@ PARTS = {
 }
 ALWAYS = ("kernel", "sdk")
 """Parts that are tried each time."""
-BY_NAME_ONLY = ("flows", "archive", "tools", "clients")
-"""Parts that are tried only when they are named: some of their tests still need more than the part has."""
-
-
-ELSEWHERE = {
-    "": dict.fromkeys(
-        (
-            "test_admin_client",
-            "test_client_settings",
-            "test_clock",
-            "test_docker_compose",
-            "test_docker_helm",
-            "test_docker_image",
-            "test_docker_kubernetes",
-            "test_grafana",
-            "test_other_languages",
-            "test_packaging",
-            "test_parts",
-            "test_position_places",
-            "test_release",
-            "test_table_settings",
-            "test_taranta",
-        ),
-        "reads files outside the part",
-    ),
-    "archive": {
-        "test_archive_nexus": "has its files judged by chexus",
-        "test_icd_roles": "takes the extra tools",
-    },
-    "kernel": {
-        "test_logs": "takes a device class of a flow",
-        "test_trace_context": "takes the extra telemetry",
-    },
-    "sdk": {
-        "test_heap_producer": "takes the extra batches",
-        "test_sdk": "has an example of each name, for all extras",
-    },
-}
-"""Tests that need more than a part has, by part; of all parts without a name."""
 
 
 def main() -> int:
@@ -127,11 +100,7 @@ def wanted() -> list[str]:
     """Return the parts to try."""
     files = changed()
     about_all = files is None or bool({"pyproject.toml", "tests/parts.py"} & {*files})
-    return [
-        name
-        for name, part in PARTS.items()
-        if name in ALWAYS or (name not in BY_NAME_ONLY and (about_all or any(map(is_of(part), files or ()))))
-    ]
+    return [name for name, part in PARTS.items() if name in ALWAYS or about_all or any(map(is_of(part), files or ()))]
 
 
 def is_of(part: Part) -> Callable[[str], bool]:
@@ -161,15 +130,16 @@ def git(*argv: str) -> str | None:
 def passes(name: str) -> bool:
     """Make the environment and the tree of a part, and run its tests."""
     part, began = PARTS[name], time.monotonic()
-    tests = [path for path in sorted(ROOT.glob("tests/unit/test_*.py")) if belongs(path, part)]
-    tests = [path for path in tests if path.stem not in {**ELSEWHERE[""], **ELSEWHERE.get(name, {})}]
+    has = {*extras_of(part.extras)}
+    tests = [path for path in sorted(ROOT.glob("tests/unit/test_*.py")) if belongs(path, part) and needs(path) <= has]
     print(f"{name}: {len(tests)} files of tests, extras {', '.join(part.extras) or 'none'}", flush=True)
     with TemporaryDirectory(prefix=f"parts-{name}-") as folder:
         tree, environment = Path(folder, "tree"), Path(folder, "environment")
         fill(tree, part, tests)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
         python = environment / "bin" / "python"
-        subprocess.run(install(python, [*PROJECT["dependencies"], *packages_of(part.extras), *TOOLS]), check=True)
+        (tree / "tests" / "conftest.py").write_text(CONFTEST.format(has=has))
+        subprocess.run(install(python, packages_of(has)), check=True)
         argv = [python, "-m", "pytest", "-q", "--numprocesses=0", "--durations=0", "--durations-min=5", "tests/unit"]
         clean = os.environ | {"PYTHONPATH": str(tree / "clients")}
         # The parts write at the same time: each says at its end what its tests have said.
@@ -180,12 +150,21 @@ def passes(name: str) -> bool:
     return done.returncode == 0
 
 
-def packages_of(extras: Iterable[str]) -> Iterator[str]:
-    """Yield what extras install, also those that one names: this distribution itself is not installed."""
+def extras_of(extras: Iterable[str]) -> Iterator[str]:
+    """Yield extras, and those that they name."""
     for extra in extras:
+        yield extra
         for one in PROJECT["optional-dependencies"][extra]:
-            named = re.fullmatch(rf"{PROJECT['name']}\[(.+)\]", one)
-            yield from packages_of(named[1].split(",")) if named else [one]
+            if named := re.fullmatch(rf"{PROJECT['name']}\[(.+)\]", one):
+                yield from extras_of(named[1].split(","))
+
+
+def packages_of(extras: Iterable[str]) -> list[str]:
+    """Return what some extras install, and the tools of tests; this distribution itself is not installed."""
+    optional = PROJECT["optional-dependencies"]
+    tools = [one for one in optional["test"] if re.match(r"[\w-]+", one)[0] in TOOLS]  # type: ignore[index]
+    found = [*PROJECT["dependencies"], *tools, *(one for extra in extras for one in optional[extra])]
+    return [one for one in found if not one.startswith(f"{PROJECT['name']}[")]
 
 
 def install(python: Path, packages: list[str]) -> list[str | Path]:
@@ -212,28 +191,28 @@ def fill(tree: Path, part: Part, tests: list[Path]) -> None:
         for parent in Path(package).parents[:-1]:
             if (ROOT / parent / "__init__.py").exists():
                 shutil.copy(ROOT / parent / "__init__.py", tree / parent)
-    for folder in ("docs/how-to", "schemas", "tests/simulation", "tests/support"):
+    for folder in (*SHIPPED, "docs/how-to", "tests/simulation", "tests/support"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     beside = {ROOT / f"{name.replace('.', '/')}.py" for test in tests for name in imported(test)}
     beside = {file for file in beside if file.is_relative_to(ROOT / "tests") and file.exists()}
     for file in (*tests, *beside, ROOT / "pyproject.toml"):
         (tree / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, tree / file.relative_to(ROOT))
-    (tree / "tests" / "conftest.py").write_text(CONFTEST)
     about = tree / f"{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.3\nName: {PROJECT['name']}\nVersion: {PROJECT['version']}\n")
     lines = []
     for group, entries in PROJECT["entry-points"].items():
-        there = [f"{key} = {value}" for key, value in entries.items() if path_of(tree, value).exists()]
+        there = [f"{key} = {value}" for key, value in entries.items() if is_there(tree, value)]
         lines += [f"[{group}]", *there]
     (about / "entry_points.txt").write_text("\n".join([*lines, ""]))
 
 
-def path_of(tree: Path, reference: str) -> Path:
-    """Return the file of an entry point."""
+def is_there(tree: Path, reference: str) -> bool:
+    """Return whether a tree has the module of an entry point."""
     module = reference.partition(":")[0]
-    return tree / ("clients" if module.startswith("sdp_facade_clients") else "") / f"{module.replace('.', '/')}.py"
+    path = tree / ("clients" if module.startswith("sdp_facade_clients") else "") / module.replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def dotted(folder: str) -> str:
@@ -247,6 +226,12 @@ def belongs(test: Path, part: Part) -> bool:
     modules = {one for one in imported(test) if not one.startswith("tests")}
     is_own = any(is_in(one, part.own) for one in modules)
     return is_own and all(is_in(one, (*allowed, "facade.__version__")) for one in modules)
+
+
+def needs(test: Path) -> set[str]:
+    """Return what a module of tests as a whole needs beside its part."""
+    found = re.findall(r"^pytestmark = .*\bneeds\((.+?)\)", test.read_text(), re.MULTILINE)
+    return {one for arguments in found for one in re.findall(r'"([^"]+)"', arguments)}
 
 
 def is_in(module: str, packages: tuple[str, ...]) -> bool:

@@ -41,10 +41,9 @@ from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.telescope import instance_of
-from facade.kernel.logs import start_logging
+from facade.kernel.logs import start_log_export, start_logging
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.heartbeats import Pulse
-from facade.kernel.runtime.log_export import start_log_export
 from facade.kernel.runtime.metrics import serve_metrics
 from facade.kernel.runtime.replay import clock_of
 from facade.kernel.runtime.steps import run_steps

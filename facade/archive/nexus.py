@@ -65,8 +65,6 @@ from facade.archive.sums import SummaryTopic, Summed
 from facade.archive.timeline import record_span
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import MINUTE, NEVER, NOTHING, SECOND, Duration, Time, as_duration, utc_text
-from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
-from facade.kernel.codec.columns import ColumnDecoder, number_fields
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.fields import Schema, earlier_versions, kind, properties
@@ -74,6 +72,8 @@ from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import Window
 from facade.kernel.outcome import RecordRejected, Unused
 from facade.sdp import messages
+from facade.sdp.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
+from facade.sdp.columns import ColumnDecoder, number_fields
 
 _LATEST = Time(2**62)
 STATE, COMMANDS, BLOCKS, TABLES = "state", "commands", "processing-blocks", "calibration"

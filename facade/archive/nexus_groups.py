@@ -24,7 +24,6 @@ import numpy as np
 
 from facade.archive.sums import Summed, Sums
 from facade.kernel.clock import NEVER, Time, as_duration, as_seconds
-from facade.kernel.codec.arrays import Array
 from facade.kernel.icd.fields import Schema, first_name, kind
 from facade.kernel.icd.topic_model import Window
 from facade.kernel.icd.units import udunits
@@ -32,6 +31,7 @@ from facade.kernel.outcome import INCONSISTENT, RecordRejected
 from facade.kernel.printable import excerpt, printable
 from facade.kernel.windows.frame import Frame
 from facade.kernel.windows.newest import Rule
+from facade.sdp.arrays import Array
 
 QUALITIES: Final = ("VALID", "INVALID", "ALARM", "CHANGING", "WARNING")
 """Tango's qualities; the numbers in the file are Tango's."""

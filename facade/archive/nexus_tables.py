@@ -22,10 +22,10 @@ import numpy as np
 
 from facade.archive.nexus_groups import append, child, draw, legal, text
 from facade.kernel.bus.port import Record
-from facade.kernel.codec.arrays import Array, ArrayError, pa, read_arrow, read_npy_header, view_npy, whole_column
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.printable import excerpt
+from facade.sdp.arrays import Array, ArrayError, pa, read_arrow, read_npy_header, view_npy, whole_column
 from facade.sdp.messages import TableSegment
 
 _PAIR: Final = "real_imaginary"

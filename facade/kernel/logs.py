@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TextIO
 
+from facade.kernel.clock import Clock
+from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError
+from facade.kernel.icd.model import Icd
+from facade.kernel.manifest import load, manifests
 from facade.kernel.names import VARIABLES
 from facade.kernel.printable import printable
 
@@ -80,6 +84,24 @@ def start_logging(tags: str = "", environment: Mapping[str, str] = os.environ) -
     handler = logging.StreamHandler(stream)
     handler.setFormatter(SkaFormatter(tags) if form == SKA else PlainFormatter())
     logging.basicConfig(level=level, handlers=[handler])
+
+
+def start_log_export(icd: Icd, settings: Settings, component: str, clock: Clock) -> None:
+    """Send the log of this process to a topic as well, from now on, if the settings name one.
+
+    `component`: name under which the process appears.
+
+    Raises
+    ------
+    ConfigError
+        No flow exports logs, or the topic takes none.
+    """
+    if not settings.log_export:
+        return
+    exports = [one.log_export for one in manifests() if one.log_export is not None]
+    if len(exports) != 1:
+        raise ConfigError(f"log_export ({VARIABLES}LOG_EXPORT): expected one flow that exports logs, got {exports}")
+    load(exports[0])(icd, settings, component, clock)
 
 
 def _chosen(variable: str, given: str, known: tuple[str, ...]) -> str:

@@ -149,6 +149,9 @@ class Manifest:
     alert_source: ImportPath | None = None
     """``Callable[[str, Writer, Clock], Alerts]``: raises and clears alerts of a named source, for workers of other
     flows; see `facade.kernel.runtime.flow.Alerts`. One flow has it."""
+    log_export: ImportPath | None = None
+    """``Callable[[Icd, Settings, str, Clock], None]``: sends the log of a process with a name to a topic from now on.
+    One flow has it; see `facade.kernel.logs.start_log_export`."""
     health: ImportPath | None = None
     """``Callable[[Server], HealthSource]``: reports the flow's health issues; see
     `facade.kernel.runtime.health_issues`."""

@@ -1,1 +1,1 @@
-"""What the flows of SDP share: records, states and complaints of devices, alarms and their judgement, and racks."""
+"""What the flows of SDP share: messages and columnar batches, states and complaints of devices, alarms, and racks."""

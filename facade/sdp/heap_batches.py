@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from facade.kernel.codec.batches import HeaderPairs, header_of
+from facade.sdp.batches import HeaderPairs, header_of
 
 TYPES: Final = {
     "seq": "uint32", "time": "uint32", "channel_start": "uint16", "received": "uint16", "lost": "uint16",

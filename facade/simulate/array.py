@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from facade.kernel.codec.arrays import Array
+from facade.sdp.arrays import Array
 
 
 class SimulatedArray(NamedTuple):

@@ -30,12 +30,12 @@ from facade.admin.redrive import (
     read_dead_letter,
     text_of,
 )
+from facade.admin.transaction_writer import KafkaTransactionWriter
 from facade.kernel import manifest
 from facade.kernel.bus.dead_letters import TOPIC, original
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import NEVER, Clock, SystemClock, Time, as_duration, as_seconds
 from facade.kernel.codec.decode import BatchDecoder

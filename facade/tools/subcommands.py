@@ -42,7 +42,6 @@ SUBCOMMANDS = (
     Subcommand(("rights", "apply"), "facade.tools.rights:apply", "Give the rights at the brokers."),
     Subcommand(("rights", "check"), "facade.tools.rights:check", "Say how the brokers' rights differ from the ICD."),
     Subcommand(("rights", "export"), "facade.tools.rights:export", "Print the rights, for people or for other tools."),
-    Subcommand(("simulate",), "", "Simulate parts of SDP, with an exact account of what was sent.", section="Publish"),
     Subcommand(("topics",), "", "Create or delete the ICD's topics.", section="Deploy"),
     Subcommand(("topics", "create"), "facade.tools.topics:create", "Create the topics that are missing."),
     Subcommand(("topics", "delete"), "facade.tools.topics:delete", "Delete all topics of a deployment."),

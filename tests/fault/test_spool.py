@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from facade.kernel.codec.batches import BatchReader, ReadBatch
+from facade.sdp.batches import BatchReader, ReadBatch
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, node_device
 from tests.support.processes import Running

@@ -17,13 +17,13 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from facade.admin.redrive import FROM, put_back
 from facade.admin.topics import create_topics
+from facade.admin.transaction_writer import KafkaTransactionWriter
 from facade.infra import local
 from facade.kernel.bus.dead_letters import TOPIC, dead_letter
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaWriter
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError

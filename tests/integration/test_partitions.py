@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import pytest
 
 from facade.admin.topics import create_topics
+from facade.admin.transaction_writer import KafkaTransactionWriter
 from facade.infra import local
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.config import Settings
 from facade.kernel.icd.topic_model import Topic

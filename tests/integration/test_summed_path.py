@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from facade.flows.telemetry.summed import BatchSums
-from facade.kernel.codec.batches import FRAME, HeaderPairs
 from facade.sdk.producer.heaps import HeapProducer
+from facade.sdp.batches import FRAME, HeaderPairs
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, CLOCK, MASTER, node_device
 from tests.support.waiting import until, until_equal

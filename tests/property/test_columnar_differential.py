@@ -13,9 +13,9 @@ from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
-from facade.kernel.codec.batches import is_batch
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
+from facade.sdp.batches import is_batch
 from facade.sdp.messages import StreamAccount
 from tests.support.columnar import columnar
 from tests.support.examples import examples

@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from facade.kernel.codec.columns import ColumnDecoder
 from facade.kernel.codec.decode import Reason
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import RecordRejected
+from facade.sdp.columns import ColumnDecoder
 from tests.property.test_codec_differential import JUNK, Leaf, damaged, edges, full, positions, rendered, valid
 from tests.support.examples import examples
 from tests.support.reference_codec import JsonObject, parse_reference

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.reduce import AppendTimes, _NumberedGroups, reduce
 from facade.kernel import sketch
-from facade.kernel.codec.columns import ColumnDecoder
 from facade.kernel.icd.load import load
 from facade.kernel.sequences import SeenNumbers, size, union
 from facade.kernel.windows.frame import merge
+from facade.sdp.columns import ColumnDecoder
 from facade.sdp.messages import Partial
 from facade.sdp.summaries import as_partials
 from tests.support.heaps import BASE_US, encoded, heap

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from facade.kernel.bus.kafka.bus import KafkaBatchLog
-from facade.kernel.codec.batches import BatchReader, ReadBatch
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.sdk.producer.heaps import HeapProducer
+from facade.sdp.batches import BatchReader, ReadBatch
 from tests.simulation.disks import DiskFolder
 from tests.simulation.scheduler import Process
 

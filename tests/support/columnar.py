@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from facade.flows.telemetry.summed import sums_of
 from facade.kernel.bus.port import Record
-from facade.kernel.codec.batches import FRAME, header_of
 from facade.kernel.icd.load import load
+from facade.sdp.batches import FRAME, header_of
 
 CONSTANTS = ("node", "scan_id", "channel_count")
 TYPES = {

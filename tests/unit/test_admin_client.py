@@ -52,6 +52,7 @@ def bootstrap() -> Iterator[str]:
     mock.flush(0.0)  # its cluster lives as long as it does
 
 
+@pytest.mark.needs("repository")
 def test_a_process_lives_though_a_coordinator_is_found_late(bootstrap: str) -> None:
     with KafkaProxy(bootstrap) as proxy:
         process = subprocess.Popen(
@@ -98,6 +99,7 @@ def test_an_admin_client_that_nobody_answers_is_told_of_the_brokers_again(
     assert connection.admin().list_topics(timeout=HANG).brokers
 
 
+@pytest.mark.needs("repository")
 def test_no_process_that_works_asks_a_coordinator_by_the_admin_client() -> None:
     """Only `bus check` does, which ends, and a worker before it begins: without an answer it ends as well."""
     question = re.compile(r"\.(?:describe|list|alter|delete)_consumer_groups?(?:_offsets)?\b")
@@ -126,12 +128,14 @@ def test_no_offset_is_asked_for_by_the_admin_client() -> None:
     assert [path.name for path in (_ROOT / "facade").rglob("*.py") if ".list_offsets(" in path.read_text()] == []
 
 
+@pytest.mark.needs("repository")
 def test_no_committed_offset_is_asked_for_by_the_admin_client() -> None:
     """A fault run crashed (SIGSEGV in `rd_kafka_cgrp_op`): a broker answered that was not the coordinator any more."""
     sources = [path for part in ("facade", "devices", "clients", "lab") for path in (_ROOT / part).rglob("*.py")]
     assert [path.name for path in sources if "admin.list_consumer_group_offsets" in path.read_text()] == []
 
 
+@pytest.mark.needs("repository")
 def test_only_a_connection_makes_an_admin_client() -> None:
     sources = [path for part in ("facade", "devices", "clients") for path in (_ROOT / part).rglob("*.py")]
     assert {path.name for path in sources if "AdminClient(" in path.read_text()} == set()

@@ -61,6 +61,8 @@ from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog
 from tests.support.tables import cut
 
+pytestmark = pytest.mark.needs("test")
+
 SECOND = 1_000_000
 EB = "eb-test-20270114-00001"
 SUBARRAY = "mid-sdp/subarray/01"

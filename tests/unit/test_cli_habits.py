@@ -17,15 +17,15 @@ import typer
 from typer.testing import CliRunner
 
 from devices.kernel.server import main as server
-from facade import __version__
+from facade import __version__, simulate
 from facade.kernel.cli import app as command_line
 from facade.kernel.cli.app import app, run
 from facade.kernel.cli.tango_host import first_that_answers, require_tango_database
 from facade.kernel.console import SINCE
 from facade.kernel.errors import BusError, ConfigError, InfraError
 from facade.kernel.manifest import Subcommand
+from facade.tools import subcommands as tools
 from facade.tools import topics
-from facade.tools.subcommands import SUBCOMMANDS
 from sdp_facade_lab.fault_runs.frame import FLOWS
 from tests.support.command_line import walk
 from tests.support.waiting import HANG
@@ -282,7 +282,8 @@ def test_a_wrong_name_is_answered_with_the_nearest_one() -> None:
 
 
 def plug_in(monkeypatch: pytest.MonkeyPatch, *contributed: Subcommand) -> None:
-    monkeypatch.setattr(command_line, "subcommands", lambda: iter((*SUBCOMMANDS, *contributed)))
+    found = (*simulate.SUBCOMMANDS, *tools.SUBCOMMANDS, *contributed)
+    monkeypatch.setattr(command_line, "subcommands", lambda: iter(found))
 
 
 def test_a_flow_from_outside_has_its_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,6 +80,7 @@ def test_no_client_has_a_setting_that_the_table_lacks():
     assert strange == set()
 
 
+@pytest.mark.needs("repository")
 def test_every_section_has_a_client():
     used = {
         argument.value

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ OTHERS = {
     "facade/flows/quality/simulator.py": "bytes",
     "facade/flows/tables/content.py": "MHz",
     "facade/flows/tables/simulator/cli.py": "bytes",
-    "facade/kernel/runtime/log_export.py": "nanoseconds of OTLP",
+    "facade/flows/logs/export.py": "nanoseconds of OTLP",
     "devices/mirror.py": "Tango's seconds and microseconds",
     "clients/": "milliseconds for people, from Tango's seconds",
 }
@@ -36,6 +37,7 @@ def factors(file: Path) -> Iterator[str]:
                 yield f"{file.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
 
 
+@pytest.mark.needs("repository")
 def test_no_module_converts_a_time_by_itself() -> None:
     files = [file for top in ("facade", "devices", "clients", "sdp_facade_sdk") for file in (ROOT / top).rglob("*.py")]
     found = [line for file in files for line in factors(file)]

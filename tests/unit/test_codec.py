@@ -5,12 +5,12 @@ from typing import Any, get_args
 
 import pytest
 
-from facade.kernel.codec.columns import ColumnDecoder
 from facade.kernel.codec.decode import BatchDecoder, Reason
 from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.errors import IcdError
 from facade.kernel.icd.load import load
 from facade.sdp import messages
+from facade.sdp.columns import ColumnDecoder
 from tests.support import heaps
 
 SCHEMA: dict[str, Any] = {

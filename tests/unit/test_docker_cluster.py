@@ -35,7 +35,7 @@ MADE = ("infra", "secrets", "--broker", "kafka:9092", "--broker", "kafka-2:9092"
 
 Service = dict[str, Any]
 # In one group: the secrets are made once, and Compose is asked once.
-pytestmark = pytest.mark.xdist_group("compose")
+pytestmark = [pytest.mark.xdist_group("compose"), pytest.mark.needs("repository")]
 
 
 def compose(*arguments: str, secrets: Path) -> str:

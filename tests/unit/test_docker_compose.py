@@ -22,6 +22,8 @@ from tests.support.docker import (
     variables,
 )
 
+pytestmark = pytest.mark.needs("repository")
+
 RAW = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 COMPOSE = defaults(RAW)
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]

@@ -16,6 +16,8 @@ from facade.kernel.instances import instances
 from facade.kernel.manifest import manifests
 from tests.support.docker import DOCKER, ICD, SEARCHED, documents, parse, read_by_the_code
 
+pytestmark = pytest.mark.needs("repository")
+
 CHART = DOCKER / "helm" / "sdp-facade"
 BASE = DOCKER / "kubernetes" / "base"
 KUBERNETES = "1.32.4"

@@ -13,6 +13,8 @@ import pytest
 from facade.kernel.manifest import manifests
 from tests.support.docker import DOCKER, ROOT, SEARCHED, instructions, parse
 
+pytestmark = pytest.mark.needs("repository")
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LINES = list(instructions(DOCKER / "Dockerfile"))
 

@@ -16,6 +16,8 @@ from facade.kernel.instances import instances
 from facade.kernel.manifest import manifests
 from tests.support.docker import DOCKER, ICD, SEARCHED, SERVER, documents, parse, read_by_the_code
 
+pytestmark = pytest.mark.needs("repository")
+
 FOLDER = DOCKER / "kubernetes"
 BASE = FOLDER / "base"
 MID = FOLDER / "overlays" / "mid"

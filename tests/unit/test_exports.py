@@ -81,6 +81,7 @@ def test_the_command_says_what_is_stale_and_mends_it(tmp_path: Path) -> None:
     assert "expected any of " in str(refused.exception)
 
 
+@pytest.mark.needs("repository")
 def test_what_else_is_installed_is_in_other_folders_and_never_in_the_sources(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,8 @@ from facade.kernel.runtime.accounts import RunningAccount
 from tests.support.docker import DOCKER, ICD
 from tests.support.server_in_memory import serve
 
+pytestmark = pytest.mark.needs("repository")
+
 DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "sdp-facade.json").read_text())
 RULES = [
     rule

@@ -12,14 +12,16 @@ import pytest
 
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
-from facade.kernel.codec.batches import BatchReader, ReadBatch
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.sdk.producer.folder import DiskFolder
 from facade.sdk.producer.heaps import HeapProducer
 from facade.sdk.producer.spool import Spool
+from facade.sdp.batches import BatchReader, ReadBatch
 from tests.support.columnar import SUMS
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.needs("batches")
 
 READER = BatchReader(load().messages["heap"], ["seq", "time"])
 

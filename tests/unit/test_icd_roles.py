@@ -40,6 +40,8 @@ from facade.sdp.device_state import TOPIC as STATE
 from tests.support.commanding import Sink
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryReader
 
+pytestmark = pytest.mark.needs("tools")
+
 ICD = load()
 PLANS = plans(ICD)
 WRITTEN = {role: {name for name, topic in ICD.topics.items() if role in topic.writers} for role in ICD.roles}

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from facade.kernel.codec.arrays import ArrayError, StreamReader
+from facade.sdp.arrays import ArrayError, StreamReader
 from tests.support.columnar import stream
 
 NUMBERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]

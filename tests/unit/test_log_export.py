@@ -6,14 +6,15 @@ import pytest
 from google.protobuf import json_format
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
+from facade.flows.logs import export as module
+from facade.flows.logs.export import LogExport, resource_of
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.kernel.clock import ManualClock, SystemClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
-from facade.kernel.runtime import log_export
-from facade.kernel.runtime.log_export import LogExport, resource_of, start_log_export
+from facade.kernel.logs import start_log_export
 from tests.support.waiting import until
 
 EB = "eb-test-20261123-00001"
@@ -119,7 +120,7 @@ def test_whatever_is_logged_is_a_line(bus, export, logger, arguments):
 
 
 def test_while_the_bus_is_away_lines_wait_in_bounds_and_the_loss_is_told_once(bus, export, logger, monkeypatch):
-    monkeypatch.setattr(log_export, "_MOST_LINES", 5)
+    monkeypatch.setattr(module, "_MOST_LINES", 5)
     bus.is_away = True
     logger.info("first")
     export.step()

@@ -12,8 +12,7 @@ import pytest
 import tango
 from tango.test_context import DeviceTestContext
 
-from devices.kernel.base import FacadeDevice
-from devices.kernel.classes import device_classes
+from devices.kernel.base import FacadeDevice, device_class
 from devices.kernel.server import LogLevels
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
@@ -123,7 +122,7 @@ def test_tango_s_option_wins_over_the_environment(root):
 def test_a_restarted_device_logs_as_before():
     """Tango makes a new device object silent; the level is that of before, also one that a client has set."""
     logging.root.setLevel(logging.INFO)
-    (made,) = [one for one in device_classes(load()) if one.__name__ == "SdpBus"]
+    made = device_class(load(), "SdpBus", FacadeDevice)
     with DeviceTestContext(made, process=False, timeout=HANG) as proxy:
         levels = LogLevels(lambda: [device.get_logger() for device in FacadeDevice.present.values()])
         levels.start([])

@@ -13,6 +13,7 @@ import pytest
 from facade.flows.alerts.messages import decode_alert
 from facade.flows.logs import flow as logs_flow
 from facade.flows.logs import sums
+from facade.flows.logs.export import NAMESPACE, Line, encode
 from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogLedger, LogsView, ShipperNumbers
 from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
@@ -25,7 +26,6 @@ from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED
 from facade.kernel.reading import Quality
 from facade.kernel.runtime.accounts import OVERLAP, AccountEntry
-from facade.kernel.runtime.log_export import NAMESPACE, Line, encode
 from facade.sdp.messages import NodeMetric
 from tests.support.server_in_memory import serve
 from tests.support.simulated_bus import MemoryBroker, MemoryTransactionalLog

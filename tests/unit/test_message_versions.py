@@ -18,7 +18,6 @@ from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Aborted, Record
 from facade.kernel.clock import ManualClock
-from facade.kernel.codec.batches import is_batch
 from facade.kernel.config import Settings
 from facade.kernel.icd.load import inspect, load
 from facade.kernel.icd.model import Icd
@@ -26,6 +25,7 @@ from facade.kernel.resources import resource
 from facade.kernel.runtime.accounts import AccountEntry
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.worker import TransactionalWorker
+from facade.sdp.batches import is_batch
 from sdp_facade_lab.fault_runs.rolling import write_release
 from tests.support.columnar import columnar
 from tests.support.commanding import Sink

@@ -204,7 +204,7 @@ def test_the_mirror_makes_only_calls_that_were_tried_with_a_server_that_hangs():
     assert calls_to_tango(ROOT / "devices" / "mirror.py") == {*CALLS}
 
 
-@pytest.mark.parametrize("folder", ["devices", "clients"])
+@pytest.mark.parametrize("folder", ["devices", pytest.param("clients", marks=pytest.mark.needs("repository"))])
 def test_nobody_sets_a_time_limit_of_a_proxy(folder: str):
     """It connects, and keeps Python's lock meanwhile."""
     files = sorted((ROOT / folder).rglob("*.py"))

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch
 from facade.kernel.icd.load import load
+from facade.sdp.batches import BatchReader, Joined, ReadBatch
+
+pytestmark = pytest.mark.needs("repository")
 
 RUST = Path(__file__).parents[2] / "examples" / "rust-producer"
 

@@ -39,7 +39,7 @@ SOURCES = {
 """Modules by their path in the wheel."""
 PROOFS = re.compile(r"sdp_facade_lab/((bench|containers|fault_runs)/|(gauges|testbed)\.py)")
 """Files that run from the source tree only."""
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.needs("repository")]
 
 
 def contents(file: Path) -> dict[str, int]:

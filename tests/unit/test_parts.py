@@ -15,6 +15,8 @@ from facade.kernel.manifest import load
 from tests import parts
 from tests.support.waiting import HANG
 
+pytestmark = pytest.mark.needs("repository")
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORDS = re.compile(r"sdp|subarray|heap|receptor|calibrat", re.IGNORECASE)
@@ -108,11 +110,16 @@ def test_kernel_and_sdk_are_tried_each_time_and_others_when_their_files_change(
     files: list[str] | None, wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "changed", lambda: files)
-    monkeypatch.setattr(parts, "BY_NAME_ONLY", ())
     assert parts.wanted() == wanted
 
 
+def test_what_a_test_needs_is_an_extra_or_the_repository() -> None:
+    text = "\n".join(file.read_text() for file in (ROOT / "tests" / "unit").glob("*.py"))
+    named = {one for marks in re.findall(r'\bmark\.needs\("(.+?)"\)', text) for one in marks.split('", "')}
+    assert named <= {"repository", *PROJECT["optional-dependencies"]}
+
+
 def test_an_extra_that_names_others_installs_their_packages_and_not_this_distribution() -> None:
-    found = list(parts.packages_of(["demo"]))
+    found = parts.packages_of(parts.extras_of(["demo"]))
     assert {"pytango>=10.1", "matplotlib>=3.9", "pyyaml>=6.0.2"} <= {*found}
     assert not [one for one in found if one.startswith("sdp-tango-facade")]

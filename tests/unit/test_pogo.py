@@ -35,6 +35,7 @@ _FORMATS |= {"Image": tango.AttrDataFormat.IMAGE}
 _LIMITS = {"minAlarm": "min_alarm", "minWarning": "min_warning", "maxWarning": "max_warning", "maxAlarm": "max_alarm"}
 
 
+@pytest.mark.needs("repository")
 @pytest.mark.forked
 def test_each_file_is_as_the_device_that_runs() -> None:
     made = {one.__name__: one for one in device_classes(ICD)}

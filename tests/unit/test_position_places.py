@@ -4,7 +4,11 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 from facade.kernel.icd.load import load
+
+pytestmark = pytest.mark.needs("repository")
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "positions.md"

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from facade.kernel.cli.app import app
 
+pytestmark = pytest.mark.needs("repository")
+
 ROOT = Path(__file__).parents[2]
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 REPEATED = {

@@ -20,6 +20,8 @@ from facade.kernel.errors import ConfigError
 from facade.sdk.controller import Controller
 from tests.support.controllers import FIRST, Life, Site
 
+pytestmark = pytest.mark.needs("all")
+
 HAVE_EXAMPLES = {
     "AlertFilter", "AlertSource", "BlockSource", "Comparison", "Controller", "HeapProducer", "MemoryLog", "PacketCodec",
     "ReservationSource", "StateSource", "TableProducer", "TelescopeModel", "encode_metric", "encode_pointing",

@@ -10,8 +10,8 @@ import pytest
 from facade.flows.telemetry.simulator.columnar import ColumnarHeapStream
 from facade.flows.telemetry.simulator.faults import Scenario
 from facade.flows.telemetry.simulator.heaps import HeapStream
-from facade.kernel.codec.batches import BatchReader, ReadBatch, is_batch
 from facade.kernel.icd.load import load
+from facade.sdp.batches import BatchReader, ReadBatch, is_batch
 from tests.support.columnar import SUMS
 from tests.unit.test_simulate_heaps import FAULTS, NOW_US
 

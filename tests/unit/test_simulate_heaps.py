@@ -12,10 +12,10 @@ import pytest
 
 from facade.flows.telemetry.simulator.faults import Faults, Loss, Scenario, Silence, Skew
 from facade.flows.telemetry.simulator.heaps import HeapBatch, HeapStream
-from facade.kernel.codec.columns import ColumnDecoder
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.sequences import SeenNumbers
+from facade.sdp.columns import ColumnDecoder
 
 ICD = load()
 SCHEMA = ICD.messages["heap"]

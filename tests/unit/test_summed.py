@@ -12,7 +12,7 @@ import pytest
 from facade.flows.telemetry import summed as frames
 from facade.kernel.bus.port import Aborted
 from facade.kernel.clock import as_time
-from facade.kernel.codec.batches import BatchReader, ReadBatch
+from facade.sdp.batches import BatchReader, ReadBatch
 from facade.sdp.messages import StreamAccount
 from facade.sdp.stream_accounts import WorkerAccounts
 from tests.support.columnar import columnar, summed

@@ -13,6 +13,8 @@ from facade.kernel.manifest import manifests
 from facade.tools.config import PROCESS_VARIABLES
 from tests.support.waiting import HANG
 
+pytestmark = pytest.mark.needs("repository")
+
 FOLDER = Path(__file__).parents[2] / "packaging" / "systemd"
 UNITS = sorted(FOLDER.glob("*.service"))
 BIN = "/opt/sdp-facade/bin"

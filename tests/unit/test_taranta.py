@@ -13,6 +13,8 @@ from facade.kernel.instances import registration
 from facade.kernel.names import SERVER
 from tests.support.docker import DOCKER, ICD
 
+pytestmark = pytest.mark.needs("repository")
+
 FILES = sorted((DOCKER / "taranta").glob("*.wj"))
 STANDARD = {"state", "status"}
 

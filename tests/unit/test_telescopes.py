@@ -18,6 +18,8 @@ from facade.simulate.array import LOW, MID, array_of
 from sdp_facade_clients.web import following
 from sdp_facade_clients.web.site import Site
 
+pytestmark = pytest.mark.needs("tools")
+
 MID_ICD = load()
 LOW_ICD = of_telescope(MID_ICD, "low")
 LOW_SETTINGS = Settings(telescope="low", prefix="low.")

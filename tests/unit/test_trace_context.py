@@ -1,14 +1,20 @@
 """The trace context: from record headers to what runs, and back."""
 
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+import sys
+from types import ModuleType
+
+import pytest
 
 from facade.kernel import tracing
 
 PARENT = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), ("other", b"x"))
 
 
+@pytest.mark.needs("telemetry")
 def test_a_span_goes_on_with_the_trace_of_the_headers(monkeypatch):
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
     monkeypatch.setattr(trace, "get_tracer", TracerProvider().get_tracer)
     with tracing.span("Configure", PARENT, id="1"):
         ((name, value),) = tracing.current()
@@ -37,7 +43,22 @@ def test_without_the_library_nothing_is_made(monkeypatch):
         pass
 
 
+def test_messages_of_the_protocol_alone_are_no_library(monkeypatch):
+    """The extra logs has only the package ``opentelemetry.proto``."""
+    monkeypatch.delitem(sys.modules, "opentelemetry.trace", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry", ModuleType("opentelemetry"))
+    sys.modules["opentelemetry"].__path__ = []
+    assert not tracing.enabled({"TANGO_TELEMETRY_ENABLE": "on"})
+    assert tracing.current() == ()
+    with tracing.span("Configure", PARENT):
+        assert tracing.current() == ()
+
+
 def test_it_is_off_by_default():
     assert not tracing.enabled({})
     assert not tracing.enabled({"TANGO_TELEMETRY_ENABLE": "off"})
+
+
+@pytest.mark.needs("telemetry")
+def test_tangos_own_variable_enables_it():
     assert tracing.enabled({"TANGO_TELEMETRY_ENABLE": "on"})

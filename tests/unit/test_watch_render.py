@@ -286,6 +286,7 @@ def test_the_alarms_that_wait_for_somebody_come_first_and_each_has_its_line() ->
     assert "3 more: sdp-facade alerts list" in text
 
 
+@pytest.mark.needs("repository")
 def test_the_picture_of_the_pages_agrees_with_itself() -> None:
     """D18: the rates of its nodes make that of the system, and its complaints are those of its panels."""
     rows: dict[float, dict[float, str]] = {}

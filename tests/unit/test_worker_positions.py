@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from facade.admin.transaction_writer import KafkaTransactionWriter
 from facade.flows.logs import formats as log_formats
 from facade.flows.overview.views import BusView
 from facade.flows.telemetry.ledger import Coverage
@@ -15,7 +16,6 @@ from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.worker import telemetry_worker
 from facade.kernel.bus.kafka import transactions
 from facade.kernel.bus.kafka.client_settings import settings_of
-from facade.kernel.bus.kafka.transactional_producer import KafkaTransactionWriter
 from facade.kernel.bus.offsets import (
     POSITIONS,
     CountedOffsets,

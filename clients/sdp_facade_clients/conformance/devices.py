@@ -17,12 +17,12 @@ from facade.flows.mirror.streaming import FORMS, STREAMING
 from facade.kernel.bus.dead_letters import PREFIX
 from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.kernel.bus.port import Record
-from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, is_batch
 from facade.kernel.icd.fields import earlier_versions
 from facade.kernel.icd.model import DeviceClass, Icd, Query
 from facade.kernel.icd.telescope import instance_of
 from facade.kernel.icd.topic_model import Topic
 from facade.kernel.instances import FAMILIES, number_of, pattern_of
+from facade.sdp.batches import BatchReader, Joined, ReadBatch, is_batch
 from sdp_facade_clients.conformance.checks import (
     FlowChecks,
     Judge,

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from facade.flows.logs.export import NAMESPACE
 from facade.flows.logs.messages import SUMMARY, LogCount, LogSummary, decode_summary
 from facade.flows.logs.names import ATTRIBUTES
 from facade.flows.logs.records import ERROR, LOG_SEVERITIES
@@ -25,7 +26,6 @@ from facade.kernel.reading import Quality, Reading, Value, judge
 from facade.kernel.runtime.accounts import OVERLAP
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import Fault, FaultKey, Flow, Missing
-from facade.kernel.runtime.log_export import NAMESPACE
 from facade.kernel.runtime.view import NewestView
 from facade.kernel.severities import ALARM, WARNING
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from facade.flows.logs.export import SEQUENCE
 from facade.flows.logs.lines import ska_line, syslog_message
 from facade.flows.logs.names import of_collectd, of_otlp
 from facade.flows.logs.records import (
@@ -41,7 +42,6 @@ from facade.kernel.icd.model import Icd
 from facade.kernel.numbers import LARGEST
 from facade.kernel.outcome import TOMBSTONE, USED, Outcome, RecordRejected, Suppressed
 from facade.kernel.runtime.accounts import MOST_ROWS
-from facade.kernel.runtime.log_export import SEQUENCE
 
 _LOCATION = {"host.name", "rack", "eb_id", "service.name", "service.namespace"}
 

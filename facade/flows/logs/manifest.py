@@ -17,6 +17,7 @@ MANIFEST = Manifest(
         Subcommand(("logs",), "", "Sum up logs and metrics of nodes.", section="Deploy"),
         Subcommand(("logs", "aggregate"), "facade.flows.logs.cli:aggregate", "Sum up logs and metrics, exactly-once."),
     ),
+    log_export="facade.flows.logs.export:start",
     trials="facade.flows.logs.formats:trials",
     page=FlowPage(
         title="Logs",

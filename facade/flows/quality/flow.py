@@ -19,7 +19,6 @@ import numpy as np
 from facade.flows.quality.records import METRIC, QUALITY, TEXT, decode, key_of, read_header
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.clock import MINUTE, NEVER, NOTHING, SECOND, Time, as_duration, as_seconds, as_time
-from facade.kernel.codec.arrays import Array
 from facade.kernel.icd.model import Attribute, Icd
 from facade.kernel.icd.topic_model import Limits
 from facade.kernel.icd.units import unit_of
@@ -34,6 +33,7 @@ from facade.kernel.runtime.flow import Fault, FaultKey
 from facade.kernel.runtime.projection import Projection
 from facade.kernel.runtime.view import NewestView
 from facade.kernel.severities import ALARM, WARNING
+from facade.sdp.arrays import Array
 from facade.sdp.device_state import OBS_STATE
 from facade.sdp.messages import DeviceComplaint, Metric
 from facade.sdp.scans import OTHER_SUBARRAY

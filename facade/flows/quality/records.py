@@ -16,7 +16,12 @@ import numpy as np
 
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import Time
-from facade.kernel.codec.arrays import (
+from facade.kernel.codec.decode import BatchDecoder
+from facade.kernel.codec.plausible import wrong_key, wrong_unit
+from facade.kernel.errors import ConfigError
+from facade.kernel.outcome import RecordRejected
+from facade.kernel.printable import excerpt
+from facade.sdp.arrays import (
     Array,
     ArrayError,
     pa,
@@ -26,11 +31,6 @@ from facade.kernel.codec.arrays import (
     view_npy,
     whole_column,
 )
-from facade.kernel.codec.decode import BatchDecoder
-from facade.kernel.codec.plausible import wrong_key, wrong_unit
-from facade.kernel.errors import ConfigError
-from facade.kernel.outcome import RecordRejected
-from facade.kernel.printable import excerpt
 from facade.sdp.messages import Metric, MetricDtype, MetricEncoding
 
 QUALITY = "quality"

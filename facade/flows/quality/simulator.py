@@ -19,11 +19,11 @@ from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SystemClock, Time
-from facade.kernel.codec.arrays import Array
 from facade.kernel.config import MOST_SUBARRAYS, load_settings
 from facade.kernel.console import ERR
 from facade.kernel.errors import ConfigError
 from facade.kernel.runtime.stopping import stopping
+from facade.sdp.arrays import Array
 from facade.sdp.messages import MetricEncoding
 from facade.simulate.array import MID, SimulatedArray, array_of, bandpass
 

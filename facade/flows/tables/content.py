@@ -24,10 +24,10 @@ import numpy as np
 from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, encode
 from facade.flows.tables.summaries import SolutionSummary
 from facade.kernel.clock import as_seconds
-from facade.kernel.codec.arrays import Array
 from facade.kernel.errors import ConfigError
 from facade.kernel.numbers import Natural
 from facade.kernel.printable import excerpt
+from facade.sdp.arrays import Array
 
 __all__ = ["ARROW", "JSON", "NPY", "PointingOffset", "Solution", "decode", "encode", "encode_pointing", "summarise"]
 

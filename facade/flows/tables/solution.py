@@ -14,7 +14,10 @@ from typing import Annotated, Any, Final, Literal, get_args
 import msgspec
 import numpy as np
 
-from facade.kernel.codec.arrays import (
+from facade.kernel.errors import ConfigError
+from facade.kernel.numbers import Natural
+from facade.kernel.printable import excerpt
+from facade.sdp.arrays import (
     Array,
     ArrayError,
     pa,
@@ -24,9 +27,6 @@ from facade.kernel.codec.arrays import (
     view_npy,
     whole_column,
 )
-from facade.kernel.errors import ConfigError
-from facade.kernel.numbers import Natural
-from facade.kernel.printable import excerpt
 
 SolutionKind = Literal["gains", "bandpass"]
 KINDS: Final = get_args(SolutionKind)

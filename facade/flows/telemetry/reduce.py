@@ -16,14 +16,14 @@ from facade.flows.telemetry.plan import FieldPlan, Plan
 from facade.kernel import sketch
 from facade.kernel.bus.port import PartitionBatch
 from facade.kernel.clock import Duration, Time, as_duration, as_seconds
-from facade.kernel.codec.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
-from facade.kernel.codec.columns import Column as Column
 from facade.kernel.codec.plausible import wrong_unit
 from facade.kernel.config import Settings
 from facade.kernel.icd.fields import Schema
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.printable import excerpt
 from facade.kernel.windows.frame import Counts, FieldArrays, Frame, Runs, last_of_each
+from facade.sdp.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
+from facade.sdp.columns import Column as Column
 
 UNKNOWN = -1
 """Code of unknown groups."""

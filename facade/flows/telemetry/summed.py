@@ -30,8 +30,6 @@ from facade.flows.telemetry.reduce import UNKNOWN, Batches, Groups, Sifted, comb
 from facade.kernel import sketch
 from facade.kernel.bus.port import PartitionBatch
 from facade.kernel.clock import as_duration
-from facade.kernel.codec.batches import FRAME, BatchReader, HeaderPairs, Joined, ReadBatch
-from facade.kernel.codec.columns import NumberField
 from facade.kernel.codec.decode import BatchDecoder, Reason
 from facade.kernel.icd.model import Icd
 from facade.kernel.numbers import LARGEST, Natural
@@ -39,6 +37,8 @@ from facade.kernel.outcome import RecordRejected
 from facade.kernel.printable import excerpt
 from facade.kernel.sketch import largest_bucket
 from facade.kernel.windows.frame import STATISTICS, Array, Counts, FieldArrays, Frame, Runs, merge
+from facade.sdp.batches import FRAME, BatchReader, HeaderPairs, Joined, ReadBatch
+from facade.sdp.columns import NumberField
 from facade.sdp.messages import BatchFrame, PackedSketch, SummedField, SummedWindow
 
 __all__ = ["BatchSums", "Folded", "SummedBatches", "sums_of"]

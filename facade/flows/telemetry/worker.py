@@ -31,8 +31,6 @@ from facade.flows.telemetry.summed import SummedBatches
 from facade.kernel.bus.dead_letters import COUNT, ROW, size_of
 from facade.kernel.bus.port import OffsetRange, PartitionBatch, Record, TransactionalLog
 from facade.kernel.clock import NEVER, Clock, Time, as_seconds
-from facade.kernel.codec.batches import Joined, ReadBatch, Refused, is_batch, without
-from facade.kernel.codec.columns import Column, ColumnDecoder
 from facade.kernel.config import Settings
 from facade.kernel.icd.fields import earlier_versions
 from facade.kernel.icd.model import Icd
@@ -40,6 +38,8 @@ from facade.kernel.outcome import LATE, USED, Outcome
 from facade.kernel.runtime.accounts import WRONG_FRAMES, RunningAccount
 from facade.kernel.runtime.worker import SIGN_OF_LIFE, OffsetRanges, OpenTransaction, TransactionalWorker, as_record
 from facade.kernel.windows.frame import Frame, distinct, merge
+from facade.sdp.batches import Joined, ReadBatch, Refused, is_batch, without
+from facade.sdp.columns import Column, ColumnDecoder
 from facade.sdp.messages import RackSummary, Watermark
 from facade.sdp.racks import Racks
 from facade.sdp.summaries import as_partials

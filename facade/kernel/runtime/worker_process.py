@@ -18,13 +18,12 @@ from facade.kernel.config import Settings, load_settings
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import slot_name
-from facade.kernel.logs import start_logging
+from facade.kernel.logs import start_log_export, start_logging
 from facade.kernel.manifest import load as load_reference
 from facade.kernel.manifest import manifests
 from facade.kernel.runtime.accounts import RunningAccount
 from facade.kernel.runtime.flow import Alerts
 from facade.kernel.runtime.heartbeats import INTERVAL, Pulse, SignOfLife
-from facade.kernel.runtime.log_export import start_log_export
 from facade.kernel.runtime.metrics import serve_metrics
 from facade.kernel.runtime.replay import ReplayFollower, broker_time, clock_of
 from facade.kernel.runtime.stopping import end_process, stopping

@@ -22,9 +22,8 @@ from facade.kernel.config import Settings, load_client_settings
 from facade.kernel.errors import BusError
 from facade.kernel.icd.load import load
 from facade.kernel.instances import classes_of
-from facade.kernel.logs import start_logging
+from facade.kernel.logs import start_log_export, start_logging
 from facade.kernel.runtime.heartbeats import INTERVAL, SILENT, TOPIC, SignOfLife, decode_heartbeat
-from facade.kernel.runtime.log_export import start_log_export
 from facade.kernel.runtime.metrics import serve_metrics
 from facade.kernel.runtime.stopping import on_stop
 from facade.sdk.controller.api import Controller

@@ -19,7 +19,6 @@ from facade.kernel.bus.kafka.bus import KafkaBatchLog
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Headers, Record
 from facade.kernel.clock import MINUTE, Clock, SystemClock, Time, as_seconds, wait_until
-from facade.kernel.codec.batches import ARROW, CONTENT_TYPE, FRAME, HEADER
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.config import Settings, load_client_settings
 from facade.kernel.errors import BusError, ConfigError
@@ -27,6 +26,7 @@ from facade.kernel.icd.load import load
 from facade.kernel.runtime.steps import StepThread
 from facade.sdk.producer.folder import DiskFolder, Folder
 from facade.sdk.producer.spool import MOST_BYTES, Spool, Stored
+from facade.sdp.batches import ARROW, CONTENT_TYPE, FRAME, HEADER
 from facade.sdp.heap_batches import TYPES, heap_batch
 from facade.sdp.messages import Batch
 

@@ -15,7 +15,6 @@ import yaml
 
 from facade.admin.topics import broker_settings
 from facade.kernel.bus.signatures import HEADER, PARENT_HEADER, signed_topics
-from facade.kernel.codec.batches import FRAME
 from facade.kernel.codec.json_schema import PART
 from facade.kernel.config import Settings
 from facade.kernel.errors import IcdError
@@ -24,6 +23,7 @@ from facade.kernel.icd.topic_model import RecordHeader, Side, Topic, Window
 from facade.kernel.manifest import manifests
 from facade.kernel.resources import resource
 from facade.kernel.tracing import TRACED
+from facade.sdp.batches import FRAME
 from facade.sdp.words import duration_in_words
 
 Node = dict[str, Any]

@@ -13,7 +13,6 @@ from typing import Any, Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from facade.admin.rights import as_rows
-from facade.kernel.codec.batches import FRAME, HEADER
 from facade.kernel.icd.expand import account_attribute
 from facade.kernel.icd.fields import Schema, properties, split_version
 from facade.kernel.icd.model import STREAM, Attribute, DeviceClass, Icd, Query
@@ -21,6 +20,7 @@ from facade.kernel.icd.topic_model import Figure, Topic
 from facade.kernel.icd.units import unit_of
 from facade.kernel.instances import FAMILIES
 from facade.sdp import words
+from facade.sdp.batches import FRAME, HEADER
 from facade.sdp.words import AttributeFamily, families
 from facade.tools.exports import arguments
 from facade.tools.exports.asyncapi import ends, message_names

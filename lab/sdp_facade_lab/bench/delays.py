@@ -18,9 +18,9 @@ from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.reader import KafkaReader
 from facade.kernel.clock import SECOND, as_duration
-from facade.kernel.codec.batches import BatchReader, ReadBatch, Refused, is_batch
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
+from facade.sdp.batches import BatchReader, ReadBatch, Refused, is_batch
 from sdp_facade_lab.bench.listening import HeardEvent, Listening, listen
 from sdp_facade_lab.bench.load import METRICS, NODES, RATE
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles

@@ -21,9 +21,9 @@ from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter
 from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.clock import SECOND
-from facade.kernel.codec.batches import header_of
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
+from facade.sdp.batches import header_of
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import RawSender
 from sdp_facade_lab.deployment import Deployment

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from facade.admin.quotas import name_of
+from facade.flows.logs.export import NAMESPACE
 from facade.flows.logs.messages import LOGS, METRICS
 from facade.flows.logs.records import LOG_SEVERITIES
 from facade.infra.processes import Process
@@ -22,7 +23,6 @@ from facade.kernel.bus.port import Record
 from facade.kernel.errors import InfraError
 from facade.kernel.names import SERVER
 from facade.kernel.resources import resource
-from facade.kernel.runtime.log_export import NAMESPACE
 from sdp_facade_lab.debian import SHIPPERS, unpacked_packages
 from sdp_facade_lab.demo.options import FLOWS_WITHIN
 from sdp_facade_lab.demo.system import LOG_WORKER, Demo, controller_components

@@ -15,11 +15,11 @@ from facade.flows.tables.solution import KINDS, MOST_CHANNELS, Solution
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.clock import SystemClock, Time, as_duration, to_ms
-from facade.kernel.codec.arrays import Array
 from facade.kernel.config import load_settings
 from facade.kernel.console import ERR, OUT
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.runtime.stopping import stopping
+from facade.sdp.arrays import Array
 from facade.sdp.messages import TableSegment
 from facade.simulate.array import MID, SimulatedArray, array_of, bandpass
 

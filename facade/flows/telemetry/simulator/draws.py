@@ -10,7 +10,7 @@ import numpy as np
 
 from facade.flows.telemetry.simulator.faults import Faults, HeapOutcome, Scenario
 from facade.kernel.clock import as_duration
-from facade.kernel.codec.columns import Column as Column
+from facade.sdp.columns import Column as Column
 
 PACKETS = 512
 FRACTION_STEPS = 10_000

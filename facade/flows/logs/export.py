@@ -251,10 +251,8 @@ def resource_of(component: str, environment: Mapping[str, str] = os.environ) -> 
     return {"service.namespace": NAMESPACE, "service.name": component, "service.version": __version__} | place
 
 
-def start_log_export(icd: Icd, settings: Settings, component: str, clock: Clock) -> None:
-    """Send the log of this process to a topic from now on, if the settings name one.
-
-    `component`: name under which the process appears.
+def start(icd: Icd, settings: Settings, component: str, clock: Clock) -> None:
+    """Send the log of this process to the topic of the settings; see `facade.kernel.logs.start_log_export`.
 
     Raises
     ------
@@ -262,8 +260,6 @@ def start_log_export(icd: Icd, settings: Settings, component: str, clock: Clock)
         There is no such topic, or its records have a form of their own.
     """
     name = settings.log_export
-    if not name:
-        return
     topic = icd.topics.get(name)
     if topic is None or topic.message is not None or topic.cleanup != "delete":
         what = f"expected a topic that takes logs, such as logs, got {name!r:.100}"

@@ -12,13 +12,13 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from facade.kernel.codec.arrays import MARK, ArrayError, RecordBatch, StreamReader
-from facade.kernel.codec.columns import Column, NumberField, breaches, number_fields
 from facade.kernel.codec.decode import BatchDecoder, Reason
 from facade.kernel.icd.fields import Schema, Translation, translation
 from facade.kernel.messages import Batch
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.printable import excerpt
+from facade.sdp.arrays import MARK, ArrayError, RecordBatch, StreamReader
+from facade.sdp.columns import Column, NumberField, breaches, number_fields
 
 _LIMITS: Final = {
     np.dtype(f"<{kind}{size}"): (int(limits.min), int(limits.max))
