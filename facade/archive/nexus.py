@@ -32,11 +32,13 @@ table, wait in temporary files. The NeXus file gets its place when it is whole a
 import fcntl
 import os
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -49,6 +51,7 @@ from facade.archive.nexus_groups import (
     QUALITIES,
     TEXT,
     Log,
+    LogColumn,
     WindowGrid,
     append,
     append_events,
@@ -58,7 +61,7 @@ from facade.archive.nexus_groups import (
     shape_of,
 )
 from facade.archive.nexus_groups import text as legible
-from facade.archive.nexus_tables import TableGroups, require_room
+from facade.archive.nexus_tables import require_room, write_tables
 from facade.archive.reading import extent, read_records, topics
 from facade.archive.stores import Store
 from facade.archive.sums import SummaryTopic, Summed
@@ -67,11 +70,12 @@ from facade.kernel.bus.port import Record
 from facade.kernel.clock import MINUTE, NEVER, NOTHING, SECOND, Duration, Time, as_duration, utc_text
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.errors import ConfigError
-from facade.kernel.icd.fields import Schema, earlier_versions, kind, properties
+from facade.kernel.icd.fields import Schema, earlier_versions, kind, message_of, properties
 from facade.kernel.icd.model import Icd
 from facade.kernel.icd.topic_model import Window
 from facade.kernel.outcome import RecordRejected, Unused
 from facade.sdp import messages
+from facade.sdp.arrays import Array
 from facade.sdp.batches import BatchReader, Joined, ReadBatch, Refused, is_batch
 from facade.sdp.columns import ColumnDecoder, number_fields
 
@@ -91,16 +95,9 @@ _LOGS: Final[Mapping[str, Mapping[type[msgspec.Struct], tuple[str, str]]]] = {
 }
 """Topics whose messages are logs: the fields with the time and the value of each message."""
 _CONNECTIONS: Final = ("CONNECTED", "DISCONNECTED", "ENDED")
-_NOTES: Final[Mapping[str, tuple[Any, Mapping[str, Any]]]] = {
-    "text": (TEXT, {}),
-    "quality": (np.uint8, {"labels": QUALITIES}),
-    "connection": (np.uint8, {"labels": _CONNECTIONS}),
-}
-"""Columns beside the value of an attribute."""
-_RECORDS, _BYTES = 5000, 8_000_000
-"""Records decoded at once, and their size [bytes]."""
-_PENDING, _OVERHEAD = 32_000_000, 500
-"""Size of the records with rows in memory, and the overhead of each [bytes]."""
+_QUALITY: Final[tuple[Any, Mapping[str, Any]]] = (np.uint8, {"labels": QUALITIES})
+_AT_ONCE, _OVERHEAD = 32_000_000, 500
+"""Size of the records in memory, and the overhead of each [bytes]."""
 _MOST_EVENTS: Final = 250_000
 """Events of a pulse."""
 _DELAY_US = MINUTE
@@ -155,10 +152,7 @@ class TopicWriter:
             elif topic in _LOGS:
                 self._write_logs(topic, account)
             elif topic == TABLES:
-                tables = TableGroups(self._group(topic), self._folder)
-                for record in self._records(topic, account):
-                    account.refuse(tables.add(record))
-                for why in tables.finish():
+                for why in write_tables(self._group(topic), self._folder, self._records(topic, account)):
                     account.refuse(why)
             else:
                 account.is_exported = False
@@ -183,9 +177,9 @@ class TopicWriter:
         self._progress(topic, 0.0)
         for record in read_records(self._store, topic, begin, end):
             found.append(record)
-            size += len(record.value or b"")
+            size += len(record.value or b"") + _OVERHEAD
             account.records += self._begin <= record.timestamp_us < self._end
-            if len(found) >= _RECORDS or size >= _BYTES:
+            if size >= _AT_ONCE:
                 require_room(self._folder)
                 yield found
                 self._progress(topic, (record.timestamp_us - begin) / (end - begin))
@@ -206,28 +200,22 @@ class TopicWriter:
         decoder = ColumnDecoder(name, schema, earlier)
         reader = BatchReader(schema, [window.time], earlier) if "arrow" in entry.encodings else None
         units = {one.name: str(properties(schema)[one.name].get("x-unit", "")) for one in number_fields(schema)}
-        group = window.group if window.group in units else None
-        more = {name: unit for name, unit in units.items() if name not in (window.time, window.group)}
         events: Any = None
         for records in self._chunks(topic, account):
-            seconds = groupby(records, lambda one: one.timestamp_us // SECOND)
-            found = chain.from_iterable(_pulses([*some], decoder, reader, account) for _, some in seconds)
-            pulses = [
-                (np.zeros_like(times) if group is None else columns[group], times, columns)
-                for columns in found
-                if len(times := columns[window.time])
-            ]
+            pulses = list[Mapping[str, Array]]()
+            for _, some in groupby(records, lambda one: one.timestamp_us // SECOND):
+                pulses += [one for one in _pulses([*some], decoder, reader, account) if len(one[window.time])]
             if pulses:
                 events = events or child(self._group(topic), "notifications", "NXevent_data")
-                append_events(events, self._begin, pulses, more)
+                append_events(events, self._begin, pulses, units, window)
 
     # Windows
 
     def _write_windows(self, summaries: SummaryTopic, topic: str, account: TopicAccount) -> None:
-        grids = {
-            name: WindowGrid(self._folder / name, self._begin, self._end, window, self._properties(name))
-            for name, window in summaries.windowed.items()
-        }
+        grids = dict[str, WindowGrid]()
+        for name, window in summaries.windowed.items():
+            parts = properties(message_of(self._icd, name) or {})
+            grids[name] = WindowGrid(self._folder / name, self._begin, self._end, window, parts)
         marks: dict[str, dict[int, Time]] = {name: {} for name in grids}
         windows = [window for name, window in summaries.windowed.items() if grids[name].rows]
         before = max(as_duration(one.ahead) for one in summaries.windowed.values())
@@ -247,122 +235,100 @@ class TopicWriter:
             parent = child(self._group(name), "windows", "NXcollection")
             grid.write(parent, f"{name}: windows", min(marks[name].values(), default=NEVER))
 
-    def _properties(self, topic: str) -> Mapping[str, Schema]:
-        return properties(self._icd.messages[cast(str, self._icd.topics[topic].message)])
-
     # Logs
 
     def _write_logs(self, topic: str, account: TopicAccount) -> None:
         decoder, parent = BatchDecoder[Any](*_LOGS[topic]), self._group(topic)
-        logs: dict[str, Log] = {}
-        pending = 0
+        logs = dict[str, Log]()
         for records in self._chunks(topic, account):
             decoded = decoder.decode([record.value for record in records])
             for why in decoded.unused.values():
                 account.refuse(why)
+            named = defaultdict[str, list[Any]](list)
             for item in decoded.items:
-                self._add(parent, logs, item, *_LOGS[topic][type(item)])
-            pending += sum(len(record.value or b"") + _OVERHEAD for record in records)
-            if pending >= _PENDING:
-                for log in logs.values():
-                    log.flush()
-                pending = 0
+                named[_name(item)].append(item)
+            for name, items in named.items():
+                if name not in logs:
+                    logs[name] = self._log(child(parent, name, "NXlog"), items[0], *_LOGS[topic][type(items[0])])
+                logs[name].append(items)
         for log in logs.values():
             log.finish()
 
-    def _add(self, parent: Any, logs: dict[str, Log], item: Any, time: str, value: str) -> None:
-        """Add a message to its log, which is created with the first one."""
-        shown, is_mirrored = getattr(item, value), isinstance(item, messages.TelescopeAttribute)
-        said = shown
-        if isinstance(item, messages.State):
-            name, cells = f"{item.device}/{item.attribute}", [said, 0]
-        elif is_mirrored:
-            said = _cell(shown, "string" if isinstance(shown, str) else "")
-            name, cells = item.name, [said, QUALITIES.index(item.quality), _CONNECTIONS.index(item.connection)]
-        else:
-            name, columns = _name(type(item)), self._columns(type(item), time)
-            cells = [_cell(getattr(item, one), kind(part)) for one, part in columns.items()]
-        if name not in logs:
-            logs[name] = self._log(child(parent, name, "NXlog"), item, name, time, value)
-        if is_mirrored and shape_of(shown) == logs[name].shape is not None:
-            cells[0] = ""
-        logs[name].add(getattr(item, time), shown, said, cells)
-
-    def _log(self, group: Any, item: Any, name: str, time: str, value: str) -> Log:
-        """Create a log for messages like this one."""
+    def _log(self, group: Any, item: Any, time: str, value: str) -> Log:
+        """Return the log that begins with a message."""
+        name, get, columns = _name(item), attrgetter(value), dict[str, LogColumn]()
         if isinstance(item, messages.State):
             known = self._reported.get(item.attribute)
             is_text = known is None or known.type in ("DevString", "DevEnum", "DevState", "DevBoolean")
             unit, labels = (known.unit or "", self._icd.enums.get(known.enum or "", ())) if known else ("", ())
-            columns = {one: _NOTES[one] for one in ("text", "quality")}
-            return Log(group, self._begin, name, columns, shape=None if is_text else (), unit=unit, labels=labels)
+            columns |= {"text": (TEXT, {}, get), "quality": (*_QUALITY, lambda one: 0)}
+            return Log(group, self._begin, name, time, get, columns, None if is_text else (), unit, [*labels])
         if isinstance(item, messages.TelescopeAttribute):
             shape = None if item.type in ("DevString", "DevState", "DevEncoded") else shape_of(item.value)
-            return Log(group, self._begin, name, _NOTES, shape=shape)
+            columns |= {
+                "text": (TEXT, {}, lambda one: "" if shape == shape_of(one.value) is not None else _text(one.value)),
+                "quality": (*_QUALITY, lambda one: QUALITIES.index(one.quality)),
+                "connection": (np.uint8, {"labels": _CONNECTIONS}, lambda one: _CONNECTIONS.index(one.connection)),
+            }
+            shown = get if shape is not None else lambda one: _text(one.value)
+            return Log(group, self._begin, name, time, shown, columns, shape)
         schema = self._icd.messages[name]
-        parts = self._columns(type(item), time).items()
-        columns = {one: _column(part, one in schema["required"]) for one, part in parts}
-        labels = properties(schema)[value].get("enum", ())
-        return Log(group, self._begin, schema["title"], columns, labels=labels)
-
-    def _columns(self, struct: type[msgspec.Struct], time: str) -> dict[str, Schema]:
-        known = properties(self._icd.messages[_name(struct)])
-        return {name: part for name, part in known.items() if name not in ("schema", time)}
+        parts = {name: part for name, part in properties(schema).items() if name not in ("schema", time)}
+        columns |= {name: _column(name, part, name in schema["required"]) for name, part in parts.items()}
+        return Log(group, self._begin, schema["title"], time, get, columns, labels=[*parts[value].get("enum", ())])
 
 
-def _name(struct: type[msgspec.Struct]) -> str:
-    """Return the name of a message."""
-    return str(struct.__struct_config__.tag).partition("/")[0]
+def _name(item: Any) -> str:
+    """Return the name of the log of a message."""
+    match item:
+        case messages.State():
+            return f"{item.device}/{item.attribute}"
+        case messages.TelescopeAttribute():
+            return item.name
+    return str(item.__struct_config__.tag).partition("/")[0]
 
 
 def _pulses(
     records: list[Record], decoder: ColumnDecoder, reader: BatchReader | None, account: TopicAccount
-) -> Iterator[Mapping[str, Any]]:
+) -> Iterator[Mapping[str, Array]]:
     """Return notifications as columns; `reader`: for records that hold many of them."""
+    held = [one for one in records if reader is not None and is_batch(one.value)]
     table = decoder.decode([one.value for one in records if reader is None or not is_batch(one.value)])
     for why in table.unused.values():
         account.refuse(why)
     yield table.columns
-    batches, rows = list[ReadBatch](), 0
-    held = [one for one in records if is_batch(one.value)]
-    if reader is None:
-        return
+    batches = list[ReadBatch]()
     for one in held:
+        assert reader is not None, "without a reader there are no batches"
         batch = reader.read(one.value or b"", one.headers)
         if isinstance(batch, Refused):
             account.refuse(batch.why, batch.rows)
         else:
             batches.append(batch)
-            rows += batch.rows
-        if batches and (rows >= _MOST_EVENTS or one is held[-1]):
+        if batches and (one is held[-1] or sum(batch.rows for batch in batches) >= _MOST_EVENTS):
             joined = Joined(reader, batches)
             for why in joined.rejected.values():
                 account.refuse(why)
             good = np.ones(joined.rows, np.bool_)
             good[[*joined.rejected]] = False
             yield {field.name: joined[field.name][good] for field in reader.fields}
-            batches, rows = [], 0
+            batches = []
 
 
-def _column(part: Schema, is_required: bool) -> tuple[Any, Mapping[str, Any]]:
-    """Return the type and the attributes of a column; an optional integer becomes a float with NaN."""
-    unit = {"units": str(part["x-unit"])} if "x-unit" in part else {}
-    match kind(part):
-        case "integer" if is_required or "default" in part:
-            return np.int64, unit | ({"start": iso(NEVER)} if unit == {"units": "us"} else {})
-        case "integer" | "number":
-            return np.float64, {"units": "", **unit}
-        case "boolean":
-            return np.uint8, {}
-    return TEXT, {}
+def _column(name: str, part: Schema, is_required: bool) -> LogColumn:
+    """Return the column of a field; an optional integer becomes a float with NaN."""
+    unit, of, get = {"units": str(part["x-unit"])} if "x-unit" in part else {}, kind(part), attrgetter(name)
+    if of == "integer" and (is_required or "default" in part):
+        return np.int64, unit | ({"start": iso(NEVER)} if unit == {"units": "us"} else {}), get
+    if of in ("integer", "number"):
+        return np.float64, {"units": "", **unit}, lambda one: np.nan if get(one) is None else get(one)
+    return (np.uint8, {}, get) if of == "boolean" else (TEXT, {}, lambda one: _text(get(one), of))
 
 
-def _cell(value: Any, of: str) -> Any:
-    if value is None:
-        return np.nan if of in ("integer", "number") else ""
-    if isinstance(value, str | int | float) and of:
+def _text(value: Any, of: str = "string") -> str:
+    if isinstance(value, str) and of:
         return value
-    return msgspec.json.encode(value).decode()
+    return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def find_time(store: Store, eb: str) -> tuple[Time, Time]:

@@ -12,8 +12,8 @@ A dataset of several groups is stored once, with hard links to it. NeXus then re
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -28,7 +28,7 @@ from facade.kernel.icd.fields import Schema, first_name, kind
 from facade.kernel.icd.topic_model import Window
 from facade.kernel.icd.units import udunits
 from facade.kernel.outcome import INCONSISTENT, RecordRejected
-from facade.kernel.printable import excerpt, printable
+from facade.kernel.printable import printable
 from facade.kernel.windows.frame import Frame
 from facade.kernel.windows.newest import Rule
 from facade.sdp.arrays import Array
@@ -43,6 +43,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PACKED: Final = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 """Filters that every HDF5 library has."""
 _MOST_LABELS = 256
+
+LogColumn = tuple[Any, Mapping[str, Any], Callable[[Any], Any]]
+"""Type and attributes of a column, and its cell for a message."""
 
 
 def iso(time_us: Time) -> str:
@@ -131,92 +134,78 @@ def shape_of(value: Any) -> tuple[int, ...] | None:
     return shape if value is not None and 0 not in shape else None
 
 
+@dataclass(slots=True)
 class Log:
     """An NXlog: a value and further columns as functions of time.
 
     A text value is stored as the number of its label, which any viewer can draw; -1: another text than the first 256.
-
-    Parameters
-    ----------
-    origin_us
-        The time that is 0 in the file [Unix us].
-    shape
-        Shape of a number or an array of numbers; None: the value is a text.
-    labels
-        The first labels.
-    columns
-        Type and attributes of each further column.
+    A value of another shape than its log's is NaN.
     """
 
-    def __init__(
-        self,
-        group: Any,
-        origin_us: Time,
-        title: str,
-        columns: Mapping[str, tuple[Any, Mapping[str, Any]]],
-        *,
-        shape: tuple[int, ...] | None = None,
-        unit: str = "",
-        labels: Iterable[str] = (),
-    ) -> None:
-        self._group, self._origin, self._title, self._columns = group, origin_us, title, columns
-        self.shape, self._unit = shape, unit
-        self._labels = {label: number for number, label in enumerate(labels)}
-        self._rows: list[tuple[Any, ...]] = []
-        group["description"] = text(title)
+    group: Any
+    origin_us: Time
+    """The time that is 0 in the file [Unix us]."""
+    title: str
+    time: str
+    """Field of a message with its time."""
+    value: Callable[[Any], Any]
+    columns: Mapping[str, LogColumn]
+    """Further columns."""
+    shape: tuple[int, ...] | None = None
+    """Shape of a number or an array of numbers; None: the value is a text."""
+    unit: str = ""
+    labels: list[str] = field(default_factory=list)
 
-    def add(self, time_us: Time, value: Any, said: str, columns: Sequence[Any]) -> None:
-        """Add a row: a value, its text, and the columns in their order; a value of another shape is NaN."""
+    def append(self, items: Sequence[Any]) -> None:
+        """Append messages."""
+        times = np.array([getattr(one, self.time) for one in items], np.int64)
+        append(self.group, "time", as_seconds(times - self.origin_us), units="s", start=iso(self.origin_us))
         if self.shape is None:
-            if len(self._labels) < _MOST_LABELS:
-                self._labels.setdefault(said, len(self._labels))
-            value = self._labels.get(said, -1)
-        elif shape_of(value) != self.shape:
-            value = np.full(self.shape, np.nan)
-        self._rows.append((time_us, value, *columns))
+            values = self._numbers([self.value(one) for one in items])
+        else:
+            nothing = np.full(self.shape, np.nan)
+            found = (self.value(one) for one in items)
+            values = np.array([one if shape_of(one) == self.shape else nothing for one in found], np.float64)
+        append(self.group, "value", values, units=self.unit)
+        for name, (of, about, cell) in self.columns.items():
+            cells = [*map(cell, items)]
+            append(self.group, name, cells if of == TEXT else np.array(cells, of), **about)
 
-    def flush(self) -> None:
-        """Write the rows."""
-        if not self._rows:
-            return
-        times, values, *columns = zip(*self._rows, strict=True)
-        self._rows.clear()
-        seconds = as_seconds(np.array(times, np.int64) - self._origin)
-        append(self._group, "time", seconds, units="s", start=iso(self._origin))
-        kind, shape = (np.int64, ()) if self.shape is None else (np.float64, self.shape)
-        append(self._group, "value", np.array(values, kind).reshape(-1, *shape), units=self._unit)
-        for (name, (kind, attributes)), column in zip(self._columns.items(), columns, strict=True):
-            append(self._group, name, column if kind == TEXT else np.array(column, kind), **attributes)
+    def _numbers(self, texts: Sequence[str]) -> Array:
+        self.labels = [*dict.fromkeys((*self.labels, *texts))][: max(_MOST_LABELS, len(self.labels))]
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        return np.array([numbers.get(one, -1) for one in texts], np.int64)
 
     def finish(self) -> None:
-        """Write the rest, and the attributes for viewers."""
-        self.flush()
+        """Write the labels, and what viewers need."""
         if self.shape is None:
-            self._group["labels"] = np.array([*map(text, self._labels)], TEXT)
-        parent, _, name = self._group.name.rpartition("/")
-        plots = self._group.file.require_group(f"{parent}/plots")  # readers of an NXlog take no group within it
+            self.group["labels"] = np.array([*map(text, self.labels)], TEXT)
+        self.group["description"] = text(self.title)
+        parent, _, name = self.group.name.rpartition("/")
+        plots = self.group.file.require_group(f"{parent}/plots")  # readers of an NXlog take no group within it
         plots.attrs["NX_class"] = "NXcollection"
-        plot(plots, name, {"value": self._group["value"]}, {"time": self._group["time"]}, self._title)
+        plot(plots, name, {"value": self.group["value"]}, {"time": self.group["time"]}, self.title)
 
 
 def append_events(
-    group: Any, origin_us: Time, pulses: Sequence[tuple[Array, Array, Mapping[str, Array]]], units: Mapping[str, str]
+    group: Any, origin_us: Time, pulses: Sequence[Mapping[str, Array]], units: Mapping[str, str], window: Window
 ) -> None:
-    """Append pulses to an NXevent_data: ids, times [Unix us] and columns of one or more events each.
+    """Append pulses, columns of one or more consecutive notifications each, to an NXevent_data.
 
-    A pulse is a number of consecutive notifications. Indices have 64 bits. `units`: of the columns to write.
+    `units`: of the columns. Indices have 64 bits.
     """
-    ids, times, columns = zip(*pulses, strict=True)
-    sizes, zeros = [*map(len, ids)], np.array([one.min() for one in times], np.int64)
-    first = append(group, "event_id", np.concatenate(ids).astype(np.int64))
-    offsets = np.concatenate(times) - np.repeat(zeros, sizes)
-    append(group, "event_time_offset", offsets.astype(np.int64), units="us")
+    columns = {name: np.concatenate([one[name] for one in pulses]) for name in units}
+    times, sizes = columns.pop(window.time), [len(one[window.time]) for one in pulses]
+    zeros = np.array([one[window.time].min() for one in pulses], np.int64)
+    ids = columns.pop(window.group or "", np.zeros_like(times))
+    first = append(group, "event_id", ids.astype(np.int64))
+    append(group, "event_time_offset", (times - np.repeat(zeros, sizes)).astype(np.int64), units="us")
     append(group, "event_index", first + np.cumsum([0, *sizes[:-1]], dtype=np.int64))
     append(group, "event_time_zero", zeros - origin_us, units="us", offset=iso(origin_us))
-    for name, unit in units.items():
-        values = np.concatenate([one[name] for one in columns])
+    for name, values in columns.items():
         is_real = values.dtype.kind == "f"
-        append(group, name, values.astype("f8" if is_real else "i8"), **({"units": unit} if unit or is_real else {}))
+        about = {"units": units[name]} if units[name] or is_real else {}
+        append(group, name, values.astype("f8" if is_real else "i8"), **about)
 
 
 _PAGE = 64
@@ -237,49 +226,49 @@ class WindowGrid:
     begin_us, end_us
         Bounds of the begin of the windows [Unix us].
     window
-        The stream's windows, and the properties of its messages.
+        The stream's windows.
+    parts
+        Properties of its messages.
     """
 
-    def __init__(
-        self, folder: Path, begin_us: Time, end_us: Time, window: Window, properties: Mapping[str, Schema]
-    ) -> None:
+    def __init__(self, folder: Path, begin_us: Time, end_us: Time, window: Window, parts: Mapping[str, Schema]) -> None:
         rule = Rule(*map(as_duration, (window.length, window.disorder, window.ahead)))
         self._sums, self._origin, self._rule = Sums(folder), begin_us, rule
         first, end = (-(-int(time) // int(rule.length_us)) for time in (begin_us, end_us))
         self._first, self.rows = NEVER + first * rule.length_us, max(end - first, 0)
-        self._noun, group = window.group or "group", properties.get(window.group or "", {})
+        self._noun, group = window.group or "group", parts.get(window.group or "", {})
         self._is_numbered = kind(group) == "integer"
         self._most = int(group.get("maximum", window.most_groups or 999)) + 1
-        self._units = {first_name(name, part): str(part.get("x-unit", "")) for name, part in properties.items()}
-        self._averaged = {first_name(name, part) for name, part in properties.items() if kind(part) == "number"}
+        self._units = {first_name(name, part): str(part.get("x-unit", "")) for name, part in parts.items()}
+        self._averaged = {first_name(name, part) for name, part in parts.items() if kind(part) == "number"}
         self._width = 0
         self._names: dict[str, int] = {}
 
     def add(self, found: Summed) -> RecordRejected | None:
         """Add the sums of a record; return the reason if some cannot be added."""
-        try:
-            for rows in found.frames:
-                self._add(rows, found.group)
-        except ValueError as error:
-            return RecordRejected(INCONSISTENT, "$", excerpt(str(error)))
+        for rows in found.frames:
+            number = (rows.window - self._first) // self._rule.length_us
+            there = (number >= 0) & (number < self.rows) & ~rows.late & (rows.count > 0)
+            if not there.any():
+                continue
+            rows = rows.take(there)
+            group = rows.group if found.group is None else np.full(len(rows), self._code(found.group))
+            if not 0 <= int(group.min()) <= int(group.max()) < self._most:
+                return RecordRejected(INCONSISTENT, "$", f"expected groups from 0 to {self._most - 1}")
+            self._width = max(self._width, int(group.max()) + 1)
+            fields = {
+                name: replace(one, m2=None, sketch=None) for name, one in rows.fields.items() if name in self._units
+            }
+            self._sums.add(replace(rows, group=group, fields=fields).without_runs(), number[there] // _PAGE)
         return None
 
-    def _add(self, rows: Frame, group: str | None) -> None:
-        number = (rows.window - self._first) // self._rule.length_us
-        there = (number >= 0) & (number < self.rows) & ~rows.late & (rows.count > 0)
-        rows, number = rows.take(there), number[there]
-        if not len(rows):
-            return
-        if group is not None:
-            code = int(group) if self._is_numbered else self._names.get(group, len(self._names))
-            rows = replace(rows, group=np.full(len(rows), code))
-        if not 0 <= int(rows.group.min()) <= int(rows.group.max()) < self._most:
-            raise ValueError(f"expected groups from 0 to {self._most - 1}")
-        if group is not None and not self._is_numbered:
-            self._names.setdefault(group, code)
-        self._width = max(self._width, int(rows.group.max()) + 1)
-        fields = {name: replace(one, m2=None, sketch=None) for name, one in rows.fields.items() if name in self._units}
-        self._sums.add(replace(rows, fields=fields).without_runs(), number // _PAGE)
+    def _code(self, group: str) -> int:
+        """Return the number of a group by its name; -1: it has none."""
+        if self._is_numbered:
+            return int(group) if group.isdecimal() else -1
+        if len(self._names) < self._most:
+            self._names.setdefault(group, len(self._names))
+        return self._names.get(group, -1)
 
     def write(self, parent: Any, title: str, read_to_us: Time) -> None:
         """Write all.
@@ -313,24 +302,23 @@ class WindowGrid:
         parent.move("quality", f"{shared.name}/quality")
         append(shared, "time", as_seconds(begins - self._origin), units="s", start=iso(self._origin))
         append(shared, self._noun, np.arange(self._width))
-        for log, name in product(logs.values(), ("time", "quality", self._noun)):
+        for name, log in product(("time", "quality", self._noun), logs.values()):
             if name not in log:
                 link(log, name, shared[name])
         if self._names:
             append(parent, f"{self._noun}_names", [*self._names])
-        del logs[_NEWEST]
-        drawn = {name: logs[name]["value"] for name in dict.fromkeys(("count", *sorted(logs)))}  # the default first
+        drawn = {name: logs[name]["value"] for name in ("count", *sorted(logs.keys() - {"count", _NEWEST}))}
         plot(parent, "plot", drawn, {name: shared[name] for name in ("time", self._noun)}, title)
 
     def _columns(self, frame: Frame) -> Iterator[tuple[str, Array, Mapping[str, str]]]:
         """Return the statistics of merged rows, with the names of their logs and their attributes."""
         yield "count", frame.count, {}
         yield _NEWEST, frame.time_max, {"units": "us", "start": iso(NEVER)}
-        for (field, one), name in product(frame.fields.items(), _KEPT):
+        for (of, one), name in product(frame.fields.items(), _KEPT):
             if (values := getattr(one, name)) is not None:
-                is_mean = name == "sum" and field in self._averaged
-                unit = {"units": udunits(self._units[field])}
-                yield f"{field}_{'mean' if is_mean else name}", values / (frame.count if is_mean else 1.0), unit
+                is_mean = name == "sum" and of in self._averaged
+                unit = {"units": udunits(self._units[of])}
+                yield f"{of}_{'mean' if is_mean else name}", values / (frame.count if is_mean else 1.0), unit
 
     def _grid(self, group: Any, name: str, kind: Any, fill: float) -> Any:
         chunks = min(_PAGE, self.rows), min(_PAGE, self._width)

@@ -1,29 +1,30 @@
 """Tables of an archive as NXdata: columns of Arrow, and arrays of `.npy`.
 
-The segments of a table go to a temporary file, from which its columns are read without a copy. Lists of a fixed size
-are axes, with the schema's names; a last axis `real_imaginary` makes complex numbers, which are also stored as
-amplitude and phase. The JSON in the schema's metadata is stored beside the columns. Other tables are an NXnote with
-their bytes.
+The segments of a table are assembled as workers assemble them (`facade.flows.tables.assembly`), and columns are read
+from its bytes without a copy. Lists of a fixed size are axes, with the schema's names; a last axis `real_imaginary`
+makes complex numbers, which are also stored as amplitude and phase. The JSON in the schema's metadata is stored beside
+the columns. Other tables are an NXnote with their bytes.
 """
 
 import errno
-import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from hashlib import file_digest
-from itertools import count
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
 from facade.archive.nexus_groups import append, child, draw, legal, text
+from facade.flows.tables.assembly import STORAGE, Assembly, AssemblyLimits, Ended
+from facade.flows.tables.buffers import BufferPool
+from facade.flows.tables.content import as_view
+from facade.flows.tables.messages import read_header
 from facade.kernel.bus.port import Record
-from facade.kernel.codec.decode import BatchDecoder
-from facade.kernel.outcome import RecordRejected
+from facade.kernel.outcome import TOMBSTONE, RecordRejected, Unused
 from facade.kernel.printable import excerpt
 from facade.sdp.arrays import Array, ArrayError, pa, read_arrow, read_npy_header, view_npy, whole_column
 from facade.sdp.messages import TableSegment
@@ -36,6 +37,8 @@ _LONGEST = 1000
 """Longest text of the metadata that becomes an attribute."""
 _PART = 4_000_000
 """Copied at once [bytes]."""
+_MEMORY = 32_000_000
+"""Size of the tables under way in memory, beyond which they go to files [bytes]."""
 _FORMS: Final[Mapping[str, Mapping[str, Callable[[Array], Array]]]] = {
     "b": {"": lambda part: part.astype(np.uint8)},
     "c": {"_real": np.real, "_imag": np.imag, "_amplitude": np.abs, "_phase": np.angle},
@@ -51,69 +54,42 @@ def require_room(folder: Path, more: int = 0) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-@dataclass(slots=True)
-class _Spool:
-    header: TableSegment
-    path: Path
-    seen: dict[int, int] = field(default_factory=dict)
+def write_tables(group: Any, folder: Path, records: Iterable[Record]) -> Iterator[Unused]:
+    """Write the complete tables among some segments; return the reasons against other records and tables."""
+    pool = BufferPool(_MEMORY, lambda: TemporaryFile(buffering=0, dir=folder))
+    assembly = Assembly(pool, AssemblyLimits(disk=sys.maxsize, segments=sys.maxsize))
+    for record in records:
+        header = TOMBSTONE if record.value is None else read_header(record)
+        if not isinstance(header, TableSegment):
+            yield header
+        elif (known := assembly.judge(header, record.partition)) is not None:
+            yield known
+        elif header.count:  # a reference is without the bytes
+            for ended in assembly.add(header, record, 0.0):
+                if why := ended.rejected or _write(group, folder, ended):
+                    yield why
+                ended.close()
+    for table in assembly:
+        table.buffer.close()
+        what = f"expected all segments within the time, got {table}"
+        yield RecordRejected("incomplete", "headers.segment", excerpt(what))
 
 
-class TableGroups:
-    """Assembles the tables of a topic, and writes the complete ones."""
-
-    def __init__(self, group: Any, folder: Path) -> None:
-        self._group, self._folder = group, folder
-        self._headers = BatchDecoder(TableSegment)
-        self._open: dict[tuple[str, str], _Spool] = {}
-        self._numbers = count()
-
-    def add(self, record: Record) -> RecordRejected | None:
-        """Add a segment; return the reason if it or its table is unusable."""
-        header = self._headers.decode_header(record.headers, "segment")
-        if isinstance(header, RecordRejected):
-            return header
-        if header.url is not None or header.count == 0 or record.value is None:
-            return None  # a reference, without the bytes
-        key = header.product, header.table
-        spool = self._open.setdefault(key, _Spool(header, self._folder / f"table-{next(self._numbers)}"))
-        with spool.path.open("r+b" if spool.seen else "wb") as file:
-            file.seek(*((0, 2) if header.start is None else (header.start,)))
-            if file.tell() + len(record.value) > spool.header.size:
-                return RecordRejected("size", "headers.segment", f"expected {spool.header.size} bytes, got more")
-            file.write(record.value)
-        spool.seen[header.index] = len(record.value)
-        if len(spool.seen) < spool.header.count:
-            return None
-        del self._open[key]
-        try:
-            return self._write(spool.header, spool.path, sum(spool.seen.values()))
-        finally:
-            spool.path.unlink()
-
-    def finish(self) -> Iterator[RecordRejected]:
-        """Return the reason for each incomplete table, which is not in the file."""
-        for spool in self._open.values():
-            one = spool.header
-            what = f"expected {one.count} segments of table {one.table}, got {len(spool.seen)} within the time"
-            yield RecordRejected("incomplete", "headers.segment", excerpt(what))
-
-    def _write(self, header: TableSegment, path: Path, size: int) -> RecordRejected | None:
-        require_room(self._folder, _COPIES * size)
-        with path.open("rb") as file:
-            if size != header.size or file_digest(file, "sha256").hexdigest() != header.sha256:
-                what = f"expected {header.size} bytes of table {header.table} with the digest that it has, got others"
-                return RecordRejected("digest", "headers.segment.sha256", excerpt(what))
-            write = _WRITERS.get(header.content_type.partition(";")[0].strip().lower()) if size else None
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b"")
-        group = child(self._group, header.table, "NXdata" if write else "NXnote")
-        group["title" if write else "description"] = text(f"{header.product} {header.table}")
-        group.attrs.update({"table": header.table, "product": header.product, "kind": header.kind})
-        try:
-            (write or _write_note)(group, header, content)
-        except Exception as error:  # the bytes are arbitrary, and so is the libraries' error
-            del self._group[group.name]
-            return RecordRejected("content", "$", excerpt(f"table {header.table}: {error!s:.200}"))
-        return None
+def _write(parent: Any, folder: Path, ended: Ended) -> RecordRejected | None:
+    header = ended.table.header
+    if ended.content is None:
+        return RecordRejected(STORAGE, "$", ended.unseen)
+    require_room(folder, _COPIES * header.size)
+    write = _WRITERS.get(header.content_type.partition(";")[0].strip().lower()) if header.size else None
+    group = child(parent, header.table, "NXdata" if write else "NXnote")
+    group["title" if write else "description"] = text(f"{header.product} {header.table}")
+    group.attrs.update({"table": header.table, "product": header.product, "kind": header.kind})
+    try:
+        (write or _write_note)(group, header, as_view(ended.content))
+    except Exception as error:  # the bytes are arbitrary, and so is the libraries' error
+        del parent[group.name]
+        return RecordRejected("content", "$", excerpt(f"table {header.table}: {error!s:.200}"))
+    return None
 
 
 def _write_note(group: Any, header: TableSegment, content: memoryview) -> None:

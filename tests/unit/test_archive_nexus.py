@@ -463,6 +463,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         *cut("cal-7", encode_solution(made), 1000, **arrow),
         *cut("image", npy(image), 50, content_type="application/x-npy", kind="sky-model"),
         *cut("opaque", b"SIMPLE  =", 4),
+        *reversed(cut("turned", b"0123456789", 4)),
         *cut("torn", b"0123456789", 4)[:2],
         *cut("wrong", b"0123456789", 4, sha256="0" * 64),
         *cut("broken", b"no arrow at all", 4, **arrow),
@@ -473,7 +474,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         log.append(replace(record, partition=0, timestamp_us=START))
     with written(tmp_path, log, "calibration") as file:
         tables = file["entry/calibration"]
-        assert set(tables) == {"cal_7", "image", "opaque", "empty"}
+        assert set(tables) == {"cal_7", "image", "opaque", "turned", "empty"}
         gains = tables["cal_7"]
         assert (gains["gain_real"][:] + 1j * gains["gain_imag"][:] == made.gains).all()
         assert gains.attrs["signal"] == "gain_amplitude"
@@ -486,6 +487,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         assert tables["image"][tables["image"].attrs["signal"]][:].tolist() == image.tolist()
         assert tables["opaque"].attrs["NX_class"] == "NXnote"
         assert tables["opaque/data"][:].tobytes() == b"SIMPLE  ="
+        assert tables["turned/data"][:].tobytes() == b"0123456789", "segments may come in any order"
         assert tables["opaque/type"].asstr()[()] == "application/octet-stream"
         assert file["entry/account/not_decoded"][:].tolist() == [4]
     assert judge(tmp_path / "night.nxs") == []
@@ -613,7 +615,7 @@ def test_a_disk_that_fills_ends_the_export_before_hdf5_meets_its_end(
 ) -> None:
     store, free = alerts(tmp_path), iter([10**12] * looks + [10**7] * 9)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=next(free)))
-    monkeypatch.setattr(nexus, "_RECORDS", 1)
+    monkeypatch.setattr(nexus, "_AT_ONCE", 1)
     done = command_line(store, tmp_path / "night.nxs", *TIMES)
     assert "night.nxs: cannot be written: No space left on device" in str(done.exception)
     assert [*tmp_path.iterdir()] == [store]

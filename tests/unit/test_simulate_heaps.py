@@ -171,10 +171,17 @@ def test_a_senseless_scenario_is_refused(changes: dict[str, Any], complaint: str
         HeapStream(replace(PLAIN, **changes))
 
 
-@pytest.mark.parametrize("text", ["1", "1:2", "1:-0.1", "1:nan", "a:0.1"])
+@pytest.mark.parametrize("text", ["1", "1:2", "1:-0.1", "1:nan", "a:0.1", "1:0.1:2"])
 def test_a_loss_is_a_share(text: str) -> None:
     with pytest.raises(ConfigError, match="loss: expected"):
         Loss.parse(text)
+
+
+@pytest.mark.parametrize("text", ["2:10", "2:25:10", "2:10:10", "2:-1:10", "2:nan:10"])
+def test_a_silence_ends_after_its_begin(text: str) -> None:
+    assert Silence.parse("2:0:0.5") == Silence(2, 0.0, 0.5)
+    with pytest.raises(ConfigError, match="silence: expected"):
+        Silence.parse(text)
 
 
 def test_a_node_loses_its_share_beside_the_rare_losses_of_all() -> None:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from facade.flows.tables.buffers import Content
 from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, encode
 from facade.flows.tables.summaries import SolutionSummary
 from facade.kernel.clock import as_seconds
@@ -29,7 +30,9 @@ from facade.kernel.numbers import Natural
 from facade.kernel.printable import excerpt
 from facade.sdp.arrays import Array
 
-__all__ = ["ARROW", "JSON", "NPY", "PointingOffset", "Solution", "decode", "encode", "encode_pointing", "summarise"]
+__all__ = [
+    "ARROW", "JSON", "NPY", "PointingOffset", "Solution", "as_view", "decode", "encode", "encode_pointing", "summarise",
+]  # fmt: skip
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
@@ -52,7 +55,7 @@ class PointingOffset(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     elevation: Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)]
 
 
-def summarise(kind: str, content_type: str, content: memoryview | Path) -> SummaryDict | str:
+def summarise(kind: str, content_type: str, content: Content) -> SummaryDict | str:
     """Return the summary of a table, in JSON's types.
 
     It has only a note if kind or content type is unknown. A text is the reason why the content contradicts itself or
@@ -65,12 +68,15 @@ def summarise(kind: str, content_type: str, content: memoryview | Path) -> Summa
     summary: Callable[[str, memoryview], SummaryDict | str] | None = known.get((kind, media))
     if summary is None:
         return {"note": excerpt(f"no summary is made of {kind!s:.100} as {content_type!s:.200}")}
-    return summary(kind, _mapped(content) if isinstance(content, Path) else content.cast("B"))
+    return summary(kind, as_view(content))
 
 
-def _mapped(path: Path) -> memoryview:
-    with path.open("rb") as file:
-        if not path.stat().st_size:  # an empty file cannot be mapped
+def as_view(content: Content) -> memoryview:
+    """Return the bytes of a table, without a copy."""
+    if not isinstance(content, Path):
+        return content.cast("B")
+    with content.open("rb") as file:
+        if not content.stat().st_size:  # an empty file cannot be mapped
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 

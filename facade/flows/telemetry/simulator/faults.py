@@ -6,6 +6,10 @@ Settings with unpredictable outcomes of records are refused.
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Annotated, ClassVar, Self
+
+import msgspec
+from msgspec import Meta
 
 from facade.kernel.errors import ConfigError
 
@@ -46,61 +50,50 @@ class TimeLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class NodeFault:
+    """A fault of one node."""
+
+    form: ClassVar[str]
+    """Form of its text: the fields with colons between them."""
+    node: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a fault from its text."""
+        names = [field.name for field in fields(cls)]
+        try:
+            return msgspec.convert(dict(zip(names, text.split(":"), strict=True)), cls, strict=False)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise ConfigError(f"{cls.__name__.lower()}: expected {cls.form}, got {text!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Silence(NodeFault):
     """A time without records of one node, in stream time (heap n of a stream of rate R is at n/R)."""
 
-    node: int
-    begin: float
+    form = "NODE:FROM:TO such as 2:10:25, with 0 <= FROM < TO"
+    begin: Annotated[float, Meta(ge=0)]
     end: float
 
-    @classmethod
-    def parse(cls, text: str) -> "Silence":
-        """Read ``NODE:FROM:TO``, the times in seconds since the start."""
-        try:
-            node, begin, end = text.split(":")
-            silence = cls(int(node), float(begin), float(end))
-        except ValueError as error:
-            raise ConfigError(f"silence: expected NODE:FROM:TO such as 2:10:25, got {text!r}") from error
-        if not 0 <= silence.begin < silence.end:
-            raise ConfigError(f"silence: expected 0 <= FROM < TO, got {text!r}")
-        return silence
+    def __post_init__(self) -> None:
+        if not self.begin < self.end:
+            raise ValueError("the end is not after the begin")
 
 
 @dataclass(frozen=True, slots=True)
-class Skew:
+class Skew(NodeFault):
     """Error of the clock of one node [s]; positive: it is ahead."""
 
-    node: int
+    form = "NODE:SECONDS such as 1:-30"
     seconds: float
-
-    @classmethod
-    def parse(cls, text: str) -> "Skew":
-        """Read ``NODE:SECONDS``."""
-        try:
-            node, seconds = text.split(":")
-            return cls(int(node), float(seconds))
-        except ValueError as error:
-            raise ConfigError(f"skew: expected NODE:SECONDS such as 1:-30, got {text!r}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(NodeFault):
     """Share of its packets that one node loses, beside the rare losses of all nodes."""
 
-    node: int
-    share: float
-
-    @classmethod
-    def parse(cls, text: str) -> "Loss":
-        """Read ``NODE:SHARE``."""
-        try:
-            node, share = text.split(":")
-            loss = cls(int(node), float(share))
-        except ValueError as error:
-            raise ConfigError(f"loss: expected NODE:SHARE such as 1:0.01, got {text!r}") from error
-        if not 0 <= loss.share <= 1:
-            raise ConfigError(f"loss: expected a share from 0 to 1, got {text!r}")
-        return loss
+    form = "NODE:SHARE such as 1:0.01, with a share from 0 to 1"
+    share: Annotated[float, Meta(ge=0, le=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +130,7 @@ class Faults:
             raise ConfigError(f"chance_seconds: expected at least 0 s, got {self.chance_seconds}")
         if self.late + self.ahead > 1:
             raise ConfigError(f"late + ahead: expected at most 1, got {self.late + self.ahead}")
-        of_nodes: tuple[Silence | Skew | Loss, ...] = (*self.silences, *self.skews, *self.losses)
+        of_nodes: tuple[NodeFault, ...] = (*self.silences, *self.skews, *self.losses)
         for one in of_nodes:
             if one.node not in nodes:
                 raise ConfigError(
