@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
@@ -28,7 +29,17 @@ from typing import Any, NamedTuple
 
 _ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
-_READ_LATE = ("SDP_", "KAFKA_", "TANGO_", "PYTANGO_DATABASE_", "PYTHONUNBUFFERED", "PYTEST_", "PATH")
+_READ_LATE = (
+    "SDP_",
+    "KAFKA_",
+    "TANGO_",
+    "FACADE_",
+    "JAVA_",
+    "PYTANGO_DATABASE_",
+    "PYTHONUNBUFFERED",
+    "PYTEST_",
+    "PATH",
+)
 """What the variables begin with that no module reads while it is imported."""
 _IMPORTED = (
     "databaseds.database", "devices.alerts", "devices.commands", "devices.kernel.server", "facade.archive.cli",
@@ -37,6 +48,7 @@ _IMPORTED = (
 )  # fmt: skip
 _THREADLESS = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """What keeps NumPy and Arrow from starting threads while they are imported."""
+_ONE_AT_A_TIME = threading.Lock()
 _LONGEST = 1 << 17
 """Longest request [bytes]."""
 
@@ -91,8 +103,9 @@ def _fixed(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _ask(**request: Any) -> int:
     asked = _server(os.getpid()).asked
-    asked.send(json.dumps(request).encode())
-    answer = asked.recv(_LONGEST)
+    with _ONE_AT_A_TIME:
+        asked.send(json.dumps(request).encode())
+        answer = asked.recv(_LONGEST)
     assert answer, "the fork server has ended"
     return int(answer)
 
@@ -122,7 +135,8 @@ def _server(_: int) -> _Server:
 
 @cache
 def _scripts() -> dict[str, str]:
-    return {one.name: one.value for one in entry_points(group="console_scripts")}
+    scripts = {one.name: one.value for one in entry_points(group="console_scripts")}
+    return {name: scripts[name] for name in ("sdp-facade", "SdpFacade", "PyDatabaseds")}
 
 
 def _program(argv: Sequence[str]) -> Callable[[], object] | None:
@@ -165,11 +179,13 @@ def main(descriptor: int) -> None:
         if "pid" in wanted:
             asked.send(str(os.waitpid(wanted["pid"], 0)[1]).encode())
         elif os.fork() == 0:
-            _become(**wanted)
+            try:
+                _become(**wanted)
+            finally:
+                asked.send(str(os.getpid()).encode())
+                asked.close()
             program = _program(wanted["argv"])
             assert program is not None
-            asked.send(str(os.getpid()).encode())
-            asked.close()
             program()
             return
     os._exit(0)
