@@ -15,7 +15,7 @@ from tests.conftest import Deploy
 from tests.support import topics
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
-from tests.support.waiting import HANG, until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -32,8 +32,7 @@ def alerts(deployment: Deployment) -> list[dict[str, Any]]:
 
 
 def attachment(deployment: Deployment, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    argv = ["sdp-facade", "alerts", "attachment", *arguments]
-    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=HANG, check=False)
+    return deployment.run("alerts", "attachment", *arguments)
 
 
 def test_a_kill_in_the_middle_loses_and_doubles_no_packet(deploy: Deploy) -> None:

@@ -1,6 +1,5 @@
 """The archive worker as a process on a real broker: killed again and again, the files have what is on the bus."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -100,9 +99,8 @@ def test_a_worker_that_is_killed_archives_each_record_once(deploy: Deploy, tmp_p
 
     more = in_the_archive(store) - on_the_bus(deployment)
     assert {topic for topic, *_ in more} <= {COMPACTED}, "which the bus forgets"
-    verify = ["sdp-facade", "archive", "verify", str(folder)]
-    done = subprocess.run(verify, env=deployment.environment, capture_output=True, text=True, timeout=HANG, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    done = deployment.run("archive", "verify", folder)
+    assert (done.returncode, done.stderr) == (0, b""), done.stdout
 
 
 def test_a_device_server_that_is_killed_leaves_a_gap_in_the_history(deploy: Deploy, tmp_path: Path) -> None:

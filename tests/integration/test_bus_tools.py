@@ -30,7 +30,7 @@ from facade.kernel.errors import BusError
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.runtime import heartbeats
-from tests.support import topics
+from tests.support import fork_server, topics
 from tests.support.heaps import encoded, heap
 from tests.support.waiting import HANG, until
 
@@ -57,11 +57,10 @@ def environment(connection: Connection) -> dict[str, str]:
 
 
 def call(connection: Connection, *words: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [COMMAND, *words], env=environment(connection), capture_output=True, text=True, timeout=HANG, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout if code == 0 else done.stdout + done.stderr
+    done = fork_server.run([COMMAND, *words], environment(connection), HANG)
+    output, errors = done.stdout.decode(), done.stderr.decode()
+    assert done.returncode == code, output + errors
+    return output if code == 0 else output + errors
 
 
 def write_letters(connection: Connection, count: int, reason: str = "unknown-node") -> None:
@@ -203,9 +202,8 @@ def test_quotas_are_set_and_compared_on_a_real_broker(infra: local.Endpoints) ->
     environment = {**os.environ, "KAFKA_BOOTSTRAP": infra.bootstrap}
 
     def run(*arguments: str) -> tuple[int, str]:
-        argv = [COMMAND, "quotas", *arguments]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=HANG, check=False)
-        return done.returncode, done.stdout + done.stderr
+        done = fork_server.run([COMMAND, "quotas", *arguments], environment, HANG)
+        return done.returncode, (done.stdout + done.stderr).decode()
 
     high = ("--rate", "log=2000000000")  # no other test is slowed down by it
     code, text = run("check", *high)

@@ -1,7 +1,6 @@
 """What an operator types, beside one running system: `status`, `alerts` and `commands`, as processes of their own."""
 
 import json
-import subprocess
 from signal import SIGCONT, SIGSTOP
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from tests.conftest import Deploy
 from tests.support.alerting import alert
 from tests.support.deployment import CLOCK, ICD, Deployment, subarray_device
-from tests.support.waiting import HANG, until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -26,15 +25,8 @@ def run(deployment: Deployment, *words: str, **changes: str) -> Any:
 
 def call(deployment: Deployment, *words: str, **changes: str) -> tuple[int, Any]:
     """Call it with --json; give its exit code, and what it says."""
-    done = subprocess.run(
-        ["sdp-facade", *words, "--json"],
-        env={**deployment.environment, **changes},
-        capture_output=True,
-        text=True,
-        timeout=HANG,
-        check=False,
-    )
-    print(words, done.stdout, done.stderr)  # shown by pytest when the test has failed
+    done = deployment.run(*words, "--json", **changes)
+    print(done.stdout)  # shown by pytest when the test has failed
     return done.returncode, json.loads(done.stdout)
 
 

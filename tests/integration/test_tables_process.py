@@ -14,7 +14,7 @@ from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment
 from tests.support.processes import Running
 from tests.support.tables import cut
-from tests.support.waiting import HANG, until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
@@ -27,8 +27,7 @@ def assembler(deployment: Deployment, slot: str = "0") -> Running:
 
 
 def tables(deployment: Deployment, *arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
-    argv = ["sdp-facade", "tables", *map(str, arguments)]
-    return subprocess.run(argv, env=deployment.environment, capture_output=True, timeout=HANG, check=False)
+    return deployment.run("tables", *arguments)
 
 
 def said(deployment: Deployment, state: str) -> list[dict[str, Any]]:

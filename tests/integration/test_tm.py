@@ -78,15 +78,7 @@ def test_tm_software_observes_and_is_refused(deploy: Deploy) -> None:
     }
     for device in (subarray_device(1), MASTER):
         until_equal(lambda device=device: shown(deployment, device, *wanted), wanted, f"{device} shows what is held")
-    listed = subprocess.run(
-        ["sdp-facade", "reservations", "list", "--json"],
-        env=deployment.environment,
-        capture_output=True,
-        text=True,
-        timeout=4 * HANG,
-        check=True,
-    )
-    said = json.loads(listed.stdout)
+    said = json.loads(deployment.command("reservations", "list", "--json"))
     assert ([one["id"] for one in said["reservations"]], said["conflicts"]) == (["subarray-01/receptors"], {})
     # Commands that hang are under way for as long as it takes to look at them.
     assert controller.terminate() == 0

@@ -30,7 +30,7 @@ from facade.kernel.names import SERVER
 from sdp_facade_clients.events import open_database
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.supervisor import Supervisor
-from tests.support import topics
+from tests.support import fork_server, topics
 from tests.support.processes import Running
 from tests.support.waiting import HANG, until, until_equal
 
@@ -189,16 +189,17 @@ class Deployment(sdp_facade_lab.deployment.Deployment):
 
     def command(self, *arguments: str, **changes: str) -> str:
         """Run one command of sdp-facade to its end and give what it printed."""
-        done = subprocess.run(
-            ["sdp-facade", *arguments],
-            env={**self.environment, **changes},
-            capture_output=True,
-            text=True,
-            timeout=HANG,
-            check=False,
-        )
-        assert done.returncode == 0, f"sdp-facade {' '.join(arguments)}: {done.stdout}{done.stderr}"
-        return done.stdout
+        done = self.run(*arguments, **changes)
+        said = done.stdout.decode()
+        assert done.returncode == 0, f"sdp-facade {' '.join(arguments)}: {said}{done.stderr.decode()}"
+        return said
+
+    def run(self, *arguments: object, **changes: str) -> subprocess.CompletedProcess[bytes]:
+        """Run one command of sdp-facade to its end, whatever comes of it."""
+        argv = ["sdp-facade", *map(str, arguments)]
+        done = fork_server.run(argv, {**self.environment, **changes}, HANG)
+        print(argv, done.stderr.decode())  # shown by pytest when the test has failed
+        return done
 
     def start(
         self, name: str, argv: list[str], *, ends: bool = False, login: str | None = None, **changes: str

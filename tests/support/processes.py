@@ -1,18 +1,47 @@
 """Processes under test: each with its own log, stopped by its own id, never left behind."""
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from signal import SIGTERM, Signals
+from typing import Self
 
 import psutil
 
-from facade.infra.processes import Process
+from facade.infra.processes import LOG_VARIABLE, Process, ProcessRecord
+from facade.kernel.clock import Clock
 from sdp_facade_lab.deployment import PROGRAM
+from tests.support import fork_server
 from tests.support.waiting import HANG, until
 
 
 class Running(Process):
-    """One process and its log (standard output and standard error together)."""
+    """One process and its log (standard output and standard error together).
+
+    A program of ours is forked where that makes no difference; see `tests.support.fork_server`.
+    """
+
+    _forked = False
+
+    @classmethod
+    def start(
+        cls,
+        name: str,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        append: bool = False,
+        clock: Clock | None = None,
+    ) -> Self:
+        environment = os.environ if env is None else env
+        if not append or not fork_server.can_fork(argv, environment):
+            return super().start(name, argv, log=log, env=env, append=append, clock=clock)
+        pid = fork_server.start(argv, {**environment, LOG_VARIABLE: str(log.resolve())}, log)
+        created = psutil.Process(pid).create_time()
+        found = cls(ProcessRecord(name=name, pid=pid, created=created, argv=tuple(argv), log=str(log)), clock)
+        found._forked = True
+        return found
 
     @property
     def running(self) -> bool:
@@ -55,6 +84,12 @@ class Running(Process):
 
     def tail(self, lines: int = 40) -> str:
         return "\n".join(self.text.splitlines()[-lines:])
+
+    def _collect(self) -> None:
+        if self._forked:
+            self.code = fork_server.exit_code(self.pid)
+        else:
+            super()._collect()
 
     def _handles(self, number: int) -> bool:
         try:
