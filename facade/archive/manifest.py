@@ -38,6 +38,11 @@ MANIFEST = Manifest(
             "facade.archive.restore_cli:restore_topics",
             "Fill empty topics from an archive.",
         ),
+        Subcommand(
+            ("archive", "unarchived"),
+            "facade.archive.unarchived:list_unarchived",
+            "List what brokers have and an archive lacks.",
+        ),
         Subcommand(("report",), "facade.archive.cli:report", "Write the report of a night, from an archive."),
         Subcommand(
             ("history",), "facade.archive.cli:history", "Print or draw what attributes showed, from an archive."

@@ -9,7 +9,7 @@ from facade.admin.cluster import inspect_topics
 from facade.admin.placing import KafkaPlacingWriter
 from facade.admin.topics import create_topics, delete_records, set_timestamps
 from facade.archive.cli import ArchiveLocation
-from facade.archive.open_commands import TOPICS, describe_open_commands
+from facade.archive.open_commands import TOPICS, describe_commands
 from facade.archive.restore import MOST_FILLERS, RESERVE, LogNames, plan_restore, records_of, restore
 from facade.archive.stores import open_store
 from facade.kernel.bus.kafka.admin import KafkaTopicWatch
@@ -95,7 +95,7 @@ def restore_topics(
     by_brokers = {name for name, topic in icd.topics.items() if topic.timestamp == "LogAppendTime"}
     places = sorted(plan.partitions, key=lambda place: (place[0] in TOPICS and TOPICS.index(place[0]), place[1]))
     now_us = clock.now_us()
-    open_ones = describe_open_commands(
+    open_ones = describe_commands(
         one for place in places if place[0] in TOPICS for one in records_of(store, plan, place, now_us)
     )
     newest = sorted((at, topic) for topic, at in done.newest.items() if topic in by_brokers)

@@ -124,28 +124,27 @@ class BatchReader:
             return RecordRejected("rows", f"{at}.rows", f"expected {content.rows}, as the batch has, got {header.rows}")
         known, constants = self.named, header.constants
         for name, dtype in content.layout:
-            field = known.get(name)
-            if field is None or name in constants:
-                what = "a field that is no constant" if field else f"one of {', '.join(known)}"
-                return RecordRejected("columns", f"$.{name}"[:80], excerpt(f"expected {what}, got column {name}"))
+            if (field := known.get(name)) is None:  # of a later release
+                continue
+            if name in constants:
+                what = f"expected a field that is no constant, got column {name}"
+                return RecordRejected("columns", f"$.{name}", excerpt(what))
             if field.integer and dtype.kind == "f":
                 return RecordRejected("columns", f"$.{name}", f"expected a column of integers, got {dtype}")
-        if len(content.layout) + len(constants) < len(known) or not constants.keys() <= known.keys():
-            given = {*constants, *content.columns}
-            wrong = ", ".join([*(one for one in known if one not in given), *(given - known.keys())])
-            return RecordRejected(
-                "columns", "$", excerpt(f"expected each field to be a column or a constant; wrong: {wrong}")
-            )
+        if missing := [one for one in known if one not in constants and one not in content.columns]:
+            what = f"expected each field to be a column or a constant; missing: {', '.join(missing)}"
+            return RecordRejected("columns", "$", excerpt(what))
         for name in self._varying:
             if name in constants:
                 return RecordRejected(
                     "columns", f"{at}.constants.{name}", f"expected {name} to be a column, got a constant"
                 )
-        for name in header.bases:
+        for name in header.bases.keys() & known.keys():
             if name not in content.columns or not known[name].integer:
-                return RecordRejected("columns", f"{at}.bases.{name}"[:80], "expected the name of a column of integers")
+                return RecordRejected("columns", f"{at}.bases.{name}", "expected the name of a column of integers")
         for name, value in constants.items():
-            field = known[name]
+            if (field := known.get(name)) is None:
+                continue
             if not field.low <= value <= field.high or (field.integer and value != int(value)):
                 _, why = next(breaches(field, np.zeros(1, np.int64), np.array([value])))
                 return RecordRejected(why.reason, f"{at}.constants.{name}", why.detail)
@@ -194,8 +193,8 @@ class Joined(dict[str, Column]):
                 column = self[field.name]
                 self.rejected |= dict(breaches_of(field, column))
         for start, batch in zip(self.starts, batches, strict=False):
-            for name, nulls in batch.content.nulls.items():
-                for row in np.flatnonzero(nulls).tolist():
+            for name in batch.content.nulls.keys() & reader.named.keys():
+                for row in np.flatnonzero(batch.content.nulls[name]).tolist():
                     self.rejected[int(start) + row] = RecordRejected(
                         Reason.SCHEMA, f"$.{name}", "expected a value, got none"
                     )

@@ -41,11 +41,11 @@ else:
 Anything = dict[str, Any] | list[Any] | str | int | float | bool
 
 
-class Message(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class Message(Struct, frozen=True, omit_defaults=True, gc=False):
     """What most messages and their parts have in common."""
 
 
-class Mutable(Struct, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+class Mutable(Struct, omit_defaults=True, gc=False):
     """The same of those into which others are merged."""
 
 

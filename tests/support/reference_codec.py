@@ -60,6 +60,21 @@ def reference_validator(schema: dict[str, Any]) -> Validator:
     return validator
 
 
+def as_readers_take_it(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema that allows further fields: a writer has only those of its release, and may be of a later one."""
+    found = {
+        key: {name: as_readers_take_it(one) for name, one in part.items()}
+        if key == "properties"
+        else as_readers_take_it(part)
+        if key in ("items", "additionalProperties") and isinstance(part, dict)
+        else part
+        for key, part in schema.items()
+    }
+    if "properties" in found:
+        del found["additionalProperties"]
+    return found
+
+
 def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = JsonObject(pairs)
     if len(found) < len(pairs):

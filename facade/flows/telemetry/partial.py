@@ -66,7 +66,6 @@ def summary_form(schema: Mapping[str, Any], group: str | None) -> type[Summary]:
         tag_field="schema",
         tag=known["schema"]["const"],
         rename=own,
-        forbid_unknown_fields=True,
     )
     return cast(type[Summary], form)
 

@@ -74,7 +74,6 @@ def compile_tagged(name: str, schema: Schema) -> type[msgspec.Struct]:
         [(one.name, one.type) for one in fields(struct) if one.name != "schema"],
         tag_field="schema",
         tag=schema["properties"]["schema"]["const"],
-        forbid_unknown_fields=True,
         gc=False,
     )
 
@@ -228,7 +227,6 @@ def _struct(schema: Schema, place: _Place) -> type[msgspec.Struct]:
         fields,
         module=__name__,
         kw_only=True,
-        forbid_unknown_fields=True,
         omit_defaults=True,
         gc=False,
     )

@@ -206,6 +206,10 @@ _KEYS: Final[Mapping[str, Callable[[FuzzDocument], str]]] = {
     "table": lambda one: str(one["product"]),
     "table-segment": lambda one: str(one["product"]),
     "metric": lambda one: f"subarray/{one['subarray']:02d}/{one['metric']}",
+    "log-summary": lambda one: f"{one['stream']}/{one['partition']}",
+    "mirror-rule": lambda one: str(one["rule"]),
+    "processing-block": lambda one: str(one["pb_id"]),
+    "reservation": lambda one: str(one["id"]),
 }
 
 
