@@ -203,3 +203,25 @@ def test_a_phone_shows_and_acknowledges_an_alarm_without_sideways_scrolling(
     expect(page.locator("#one-alarm").get_by_role("status")).to_contain_text("done for 1 alarm")
     assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []
     assert [one[1] for one in Asked.calls if one[1] == "Acknowledge"] == ["Acknowledge"]
+
+
+def test_what_differs_between_two_times_is_listed_and_linked(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}/?at=2027-01-15T08:06:00Z#/compare/2027-01-15T08:04:00Z")
+    rows = page.get_by_role("row")
+    expect(page.locator("main")).to_contain_text("2 of 2 attributes differ between 08:04:00 UTC (another time)")
+    expect(rows.nth(1)).to_contain_text(re.compile(f"{SUBARRAY}/obsState.*IDLE.*SCANNING.*100 %", re.DOTALL))
+    expect(rows.nth(2)).to_contain_text(re.compile(f"{RATE}.*4.*6.*33 %", re.DOTALL))
+    page.get_by_role("searchbox", name="Filter").fill("INGEST")
+    expect(rows).to_have_count(2)
+    # Another second of the page is compared anew; so is another time, which the address then names.
+    page.get_by_role("searchbox", name="Filter").fill("")
+    page.get_by_label("Time (UTC)", exact=True).fill("2027-01-15T08:04:30")
+    expect(page.locator("main")).to_contain_text("0 of 2 attributes differ")
+    page.get_by_label("Earlier or later (UTC)").fill("2027-01-15T08:02:00")
+    expect(rows).to_have_count(2)
+    assert page.url.endswith("#/compare/2027-01-15T08:02:00Z")
+    # Without an answer, the reason is said.
+    page.get_by_label("Compare with").select_option("last-scan")
+    expect(page.get_by_text("got none in the archive's reports of obsState")).to_be_visible()
+    page.get_by_label("Compare with").select_option("yesterday")
+    expect(page.get_by_text("expected a time from 2027-01-15")).to_be_visible()

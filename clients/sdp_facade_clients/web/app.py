@@ -189,6 +189,7 @@ class _Pages:
             "site": asked(lambda: {**site.description(), "problem": self._problem(), "archive": bool(self._answers)}),
             "openapi.json": asked(document),
             "at": asked(self._at, "time", "device", places=self._of_archive),
+            "differences": asked(self._differences, "time", "against", places=self._of_archive),
             "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
             "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_timelines),
             "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_timelines),
@@ -273,6 +274,9 @@ class _Pages:
 
     def _at(self, time: str, device: str) -> Any:
         return self._archived().at(time, device)
+
+    def _differences(self, time: str, against: str) -> Any:
+        return self._archived().differences(time, against)
 
     def _history(self, *asked: str) -> Any:
         return self._archived().history(*asked)

@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, cast
 
-from facade.archive.history import HistoryArchive, unit_in
+from facade.archive.differences import compare
+from facade.archive.history import HistoryArchive, Point, unit_in
 from facade.archive.moment import COMMANDS_BACK, MomentArchive
 from facade.archive.night.page import render
 from facade.archive.night.report import read_night
@@ -18,7 +19,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from facade.sdp.durations import parse_time
 from sdp_facade_clients.web.following import MOST_DEVICES
-from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_POINTS, POINTS
+from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_DIFFERENCES, MOST_POINTS, POINTS
 from sdp_facade_clients.web.site import MASTER, Site
 
 _LONGEST: Final = LONGEST_DAYS * DAY
@@ -94,6 +95,22 @@ class ArchivedAnswers:
             "commands_back": as_seconds(COMMANDS_BACK),
             "unknown": NEVER_KNOWN | found["unknown"],
         }
+
+    def differences(self, time: str, against: str) -> dict[str, Any]:
+        """Return what differs between two seconds, see `facade.archive.differences.compare`; the farthest first."""
+        _, end = self._moments.extent()
+        found = compare(self.timeline, self._icd, parse_time(time, "time") if time else end, against)
+
+        def told(one: Point | None) -> Any:
+            return None if one is None else {"value": one[1].value, "quality": one[1].quality}
+
+        rows = []
+        for one in found.found[:MOST_DIFFERENCES]:
+            device, _, attribute = one.name.rpartition("/")
+            both = {"before": told(one.before), "after": told(one.after)}
+            rows.append({"device": device, "attribute": attribute, "unit": one.unit, **both, "moved": one.moved})
+        times = {"time": as_seconds(found.time), "against": as_seconds(found.against), "what": found.what}
+        return times | {"compared": found.compared, "different": len(found.found), "rows": rows}
 
     def _nodes(
         self, values: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, str]

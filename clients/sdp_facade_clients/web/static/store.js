@@ -105,7 +105,7 @@ export function showPast(past) {
 export const nowOf = (device, attribute) => live.get(`${device}/${attribute}`)?.[0];
 
 // What is the same at any time. All else is answered by the second of the past that is shown, or is unknown.
-const TIMELESS = new Set(["site", "me", "schemas", "at", "history", "timeline", "execution-blocks", "execution-block"]);
+const TIMELESS = new Set(["site", "me", "schemas", "at", "differences", "history", "timeline", "execution-blocks", "execution-block"]);
 export const unknown = (part) => store.past.why ?? `Not known of a past second: ${store.past.unknown[part] ?? "it is not archived"}`;
 function fromPast(path, { device }) {
   const found = store.past[path];
