@@ -31,6 +31,7 @@ try:
     from facade.archive.night.page import render
     from facade.archive.night.report import read_night
     from facade.archive.night.span import choose_night, utc
+    from facade.archive.post_mortem import MOST, PostMortems
     from facade.archive.reading import newest_time
     from facade.archive.reports import ArchiveAlarms, ArchiveReporter
     from facade.archive.stores import open_store
@@ -60,6 +61,13 @@ def run(
     shard: Annotated[
         str, typer.Option(metavar="K/N", help="Write the partitions of shard K of N, such as 1/2. Default: all.")
     ] = "1/1",
+    post_mortems: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help=f"Also keep here, up to {MOST} times, what happened around each CRITICAL alarm.",
+        ),
+    ] = "",
     slot: Slot = "0",
 ) -> None:
     """Write topics to an archive; each record is in one file, whatever is killed.
@@ -82,9 +90,13 @@ def run(
             alerts = site.alerts(f"archive/{site.slot}", bus.writer())
             alarms = ArchiveAlarms(alerts, site.icd.conditions, age=limits.age)
             reporter = ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age)
+        store, beside = open_store(place), None
+        if post_mortems:
+            size = site.settings.rack_size
+            beside = PostMortems(store, post_mortems, site.icd, size, site.clock, age=limits.age).step
         return ArchiveWorker(
             bus,
-            open_store(place),
+            store,
             site.icd,
             topics,
             deployment=site.settings.prefix,
@@ -93,6 +105,7 @@ def run(
             keep=parse_keep(keep or (), topics),
             reporter=reporter,
             shard=part,
+            beside=beside,
         )
 
     run_worker("archive-run", slot, make)

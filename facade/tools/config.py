@@ -46,6 +46,7 @@ PROCESS_VARIABLES = {
     "SDP_METRICS_PORT": "Port for Prometheus counters; each process of a host needs its own; unset: none.",
     "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
     "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
+    "SDP_WEB_POST_MORTEMS": "Post-mortems of CRITICAL alarms for the operator's page, a folder or its URL.",
     "SDP_WEB_ARCHIVE": "Archive from which the operator's page has what was before, a folder or its URL.",
     "SDP_WEB_PROXY": "Addresses or networks of the proxy before the operator's page, with spaces between.",
     "SDP_WEB_TOKENS": "Tokens of people who may act on the operator's page: lines of role, name and token.",
