@@ -23,6 +23,7 @@ from facade.sdp.durations import parse_duration, parse_time
 from facade.sdp.files import write_whole
 
 try:
+    from facade.archive.differences import Comparison, compare
     from facade.archive.files import advice
     from facade.archive.files import verify as verify_store
     from facade.archive.flow import CLASS
@@ -30,6 +31,7 @@ try:
     from facade.archive.night.page import render
     from facade.archive.night.report import read_night
     from facade.archive.night.span import choose_night, utc
+    from facade.archive.post_mortem import MOST, PostMortems
     from facade.archive.reading import newest_time
     from facade.archive.reports import ArchiveAlarms, ArchiveReporter
     from facade.archive.stores import open_store
@@ -59,6 +61,13 @@ def run(
     shard: Annotated[
         str, typer.Option(metavar="K/N", help="Write the partitions of shard K of N, such as 1/2. Default: all.")
     ] = "1/1",
+    post_mortems: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help=f"Also keep here, up to {MOST} times, what happened around each CRITICAL alarm.",
+        ),
+    ] = "",
     slot: Slot = "0",
 ) -> None:
     """Write topics to an archive; each record is in one file, whatever is killed.
@@ -81,9 +90,13 @@ def run(
             alerts = site.alerts(f"archive/{site.slot}", bus.writer())
             alarms = ArchiveAlarms(alerts, site.icd.conditions, age=limits.age)
             reporter = ArchiveReporter(device, name, bus.writer().send, alarms, site.clock, age=limits.age)
+        store, beside = open_store(place), None
+        if post_mortems:
+            size = site.settings.rack_size
+            beside = PostMortems(store, post_mortems, site.icd, size, site.clock, age=limits.age).step
         return ArchiveWorker(
             bus,
-            open_store(place),
+            store,
             site.icd,
             topics,
             deployment=site.settings.prefix,
@@ -92,6 +105,7 @@ def run(
             keep=parse_keep(keep or (), topics),
             reporter=reporter,
             shard=part,
+            beside=beside,
         )
 
     run_worker("archive-run", slot, make)
@@ -232,27 +246,40 @@ def history(
     ] = "",
     end: Annotated[str, typer.Option("--to", metavar="TIME", help="Time after the last. Default: now.")] = "",
     at: Annotated[str, typer.Option(metavar="TIME", help="Print all attributes as they were at this time.")] = "",
+    against: Annotated[
+        str,
+        typer.Option(
+            metavar="TIME", help="With --at: print what differs from this time, `yesterday`, or the `last-scan`."
+        ),
+    ] = "",
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw to this file: svg, png or pdf.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Draw in the terminal.")] = False,
 ) -> None:
-    """Print what an attribute showed, or what all attributes showed at a time, from an archive.
+    """Print what an attribute showed, what all showed at a time, or what differs between two times, from an archive.
 
     Examples: sdp-facade history /data/archive mid-sdp/ingest/0001/heapRate --since 1d --plot rate.svg
 
-    sdp-facade history /data/archive --at 2027-01-15T03:12:00Z
+    sdp-facade history /data/archive --at 2027-01-15T03:12:00Z --against last-scan
     """
     if (
         bool(attribute) == bool(at)
         or (at and (since or begin or end or plot or terminal))
         or (since and begin)
+        or (against and not at)
         or as_csv + bool(plot) + terminal > 1
     ):
         raise ConfigError(
             "expected an attribute with --since or --from, and at most one of --csv, --plot and --terminal; or --at"
-            " alone or with --csv"
+            " with at most --against and --csv"
         )
-    archive = HistoryArchive(open_store(place))
+    store = open_store(place)
+    if against:
+        icd = load()
+        timeline = timeline_archive(store, icd, load_settings().rack_size, SystemClock())
+        _print_differences(compare(timeline, icd, parse_time(at, "--at"), against), as_csv=as_csv)
+        return
+    archive = HistoryArchive(store)
     if at:
         _print_all(archive.at(parse_time(at, "--at")), as_csv=as_csv)
         return
@@ -298,6 +325,32 @@ def _print_all(points: dict[str, Point], *, as_csv: bool) -> None:
     for name, (_, one) in points.items():
         lines.append(f"{name:{width}}  {_moment(one.time)}  {one.quality:7}  {text_of(one.value)}")
     _echo(lines)
+
+
+def _print_differences(found: Comparison, *, as_csv: bool) -> None:
+    rows = [
+        (one.name, *(_said(each) for each in (one.before, one.after)), f"{one.moved:+.2f}", one.unit)
+        for one in found.found
+    ]
+    times = utc_seconds(found.against), utc_seconds(found.time)
+    if as_csv:
+        _write_csv(("attribute", *times, "moved", "unit"), ([*map(printable, row)] for row in rows))
+        return
+    width = max((len(row[0]) for row in rows), default=0)
+    _echo(
+        [
+            f"{len(rows):,} of {found.compared:,} attributes differ from {found.what}, the farthest first",
+            f"{'moved':>8}  {'attribute':{width}}  {times[0]} -> {times[1]}",
+            *(f"{moved:>8}  {name:{width}}  {' -> '.join(shown)} {unit}" for name, *shown, moved, unit in rows),
+        ]
+    )
+
+
+def _said(point: Point | None) -> str:
+    if point is None:
+        return "not recorded"
+    quality = "" if point[1].quality == "VALID" else f" ({point[1].quality})"
+    return f"{text_of(point[1].value)}{quality}"
 
 
 def _moment(time_us: Time) -> str:

@@ -29,7 +29,7 @@ from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
 from facade.kernel.clock import NEVER, Duration, Time, as_duration, utc_text
 from facade.kernel.errors import ConfigError, writing
-from facade.kernel.icd.model import Icd
+from facade.kernel.icd.model import DeviceClass, Icd
 from facade.kernel.icd.units import unit_of
 from facade.kernel.instances import pattern_of
 from facade.kernel.printable import printable
@@ -282,14 +282,15 @@ class _Curve(NamedTuple):
 def unit_in(icd: Icd, name: str) -> str:
     """Return the unit of an attribute in the interface; empty: it has none, or the attribute is unknown."""
     device, _, attribute = name.lower().rpartition("/")
-    units = {
-        unit_of(icd, one)
-        for device_class in icd.classes.values()
-        if re.fullmatch(pattern_of(device_class.device), device)
-        for one in device_class.attributes
-        if one.name.lower() == attribute
-    }
-    return next(iter(units), "")
+    kind = class_in(icd, device)
+    attributes = () if kind is None else kind.attributes
+    return next((unit_of(icd, one) for one in attributes if one.name.lower() == attribute), "")
+
+
+def class_in(icd: Icd, device: str) -> DeviceClass | None:
+    """Return the class of a device by its name; None: it is not in the interface."""
+    fits = (one for one in icd.classes.values() if re.fullmatch(pattern_of(one.device), device.lower()))
+    return next(fits, None)
 
 
 def draw(file: Path, name: str, unit: str, series: Series, begin: Time, end: Time) -> None:

@@ -45,7 +45,9 @@ MANIFEST = Manifest(
         ),
         Subcommand(("report",), "facade.archive.cli:report", "Write the report of a night, from an archive."),
         Subcommand(
-            ("history",), "facade.archive.cli:history", "Print or draw what attributes showed, from an archive."
+            ("history",),
+            "facade.archive.cli:history",
+            "Print, draw or compare what an archive has of attributes.",
         ),
     ),
 )

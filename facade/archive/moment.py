@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from facade.archive.history import HistoryArchive
+from facade.archive.history import HistoryArchive, Point
 from facade.archive.newest import NewestRecords, undecoded
 from facade.archive.reading import read_batches
 from facade.archive.stores import Store
@@ -83,10 +83,10 @@ class MomentArchive:
         ArchiveError
             The archive has no history of that time, or cannot be read.
         """
-        second = as_time(float(as_seconds(time) // 1))
+        second, points = self.values(time)
         until = second + SECOND - Duration(1)
         values: dict[str, dict[str, list[Any]]] = {}
-        for name, (_, one) in self._history.at(until).items():
+        for name, (_, one) in points.items():
             device, _, attribute = name.rpartition("/")
             values.setdefault(device, {})[attribute] = [one.value, one.quality, as_seconds(one.time), ""]
         unknown: dict[str, str] = {}
@@ -105,6 +105,11 @@ class MomentArchive:
             "commands": part("commands", lambda time: self.commands(time - COMMANDS_BACK, time), COMMANDS, ACKS),
             "unknown": unknown,
         }
+
+    def values(self, time: Time) -> tuple[Time, dict[str, Point]]:
+        """Return a time's second [Unix us], and the values of all attributes at its end, by name; errors as of `at`."""
+        second = as_time(float(as_seconds(time) // 1))
+        return second, self._history.at(second + SECOND - Duration(1))
 
     def _alarms(self, until: Time) -> list[dict[str, Any]]:
         device = str(self._icd.classes[ALERTS_CLASS].device)

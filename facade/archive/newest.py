@@ -68,7 +68,7 @@ class NewestRecords:
         self._store, self._topic, self._decode = store, topic, decode
         self.span = lru_cache(_MOST_FILES)(self._read_span)
         self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
-        self._whole = lru_cache(_MOST_FILES)(lambda name: self._search(name, NEVER, FOREVER))
+        self.whole = lru_cache(_MOST_FILES)(lambda name: self._search(name, NEVER, FOREVER))
         self._records = lru_cache(_MOST_RECORDS)(lambda name: [*self._read_records(name)])
 
     @property
@@ -105,7 +105,7 @@ class NewestRecords:
         first, last = self.span(name)
         if first > time or last < begin:
             return {}
-        return self._whole(name) if begin <= first and last <= time else self._search(name, begin, time)
+        return self.whole(name) if begin <= first and last <= time else self._search(name, begin, time)
 
     def _search(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
         rows = self._rows(name)
@@ -126,6 +126,8 @@ class NewestRecords:
         with opened(self._store, name) as file:
             times = bounds(file, "timestamp")
         known = [one for one in times if one is not None]
+        if not times:  # a post-mortem has files without a record about its place
+            return FOREVER, NEVER
         if len(known) < len(times):
             return NEVER, FOREVER
         return from_ms(min(low for low, _ in known)), from_ms(max(high for _, high in known))

@@ -53,6 +53,9 @@ class Store(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file; a missing one is no error."""
 
+    def inner(self) -> list[str]:
+        """Return the names of the archives within, if this is a folder of archives."""
+
     def space(self) -> tuple[int, int] | None:
         """Return free space of the disk, and its size [bytes]; None: unknown, or there is no disk."""
 
@@ -119,14 +122,19 @@ class FolderStore:
         self._durable[topic] = hour
 
     def remove(self, name: str) -> None:
-        """Remove a file, and its folder if that is empty; see `Store`."""
+        """Remove a file, and its folders if they are empty; see `Store`."""
         path = self._root / name
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
             _sync(path.parent)  # of two files, the first one removed never comes back alone
         self._durable.pop(path.parent.parent, None)
         with contextlib.suppress(OSError):
-            path.parent.rmdir()
+            for folder in (path.parent, path.parent.parent, self._root):
+                folder.rmdir()
+
+    def inner(self) -> list[str]:
+        """Return the names of the archives within; see `Store`."""
+        return [path.name for path in self._root.glob("*") if path.is_dir()]
 
     def space(self) -> tuple[int, int] | None:
         """Return free space of the disk, and its size; see `Store`."""
@@ -191,6 +199,10 @@ class _ObjectStore:
         with contextlib.suppress(FileNotFoundError):
             self._ask("rm_file", f"{self._root}/{name}")
 
+    def inner(self) -> list[str]:
+        self._system.invalidate_cache()
+        return [name.rstrip("/").rpartition("/")[2] for name in self._ask("glob", f"{self._root}/*")]
+
     def space(self) -> None:
         """Return None: an object store has no limit."""
 
@@ -204,6 +216,11 @@ class _ObjectStore:
             raise
         except Exception as error:  # any error of a library; its text may contain a key
             raise OSError(f"the store does not answer as expected: {type(error).__name__}") from error
+
+
+def inner_archives(place: str) -> list[str]:
+    """Return the names of the archives in a folder or at a URL, such as post-mortems."""
+    return open_store(place).inner()
 
 
 def open_store(place: str) -> Store:

@@ -60,7 +60,7 @@ class TimelineArchive:
     """An archive that is asked about spans of time, from any thread; each method may raise `ArchiveError`."""
 
     def __init__(self, store: Store, history: HistoryArchive, moments: MomentArchive) -> None:
-        self._history, self._moments = history, moments
+        self._history, self.moments = history, moments
         self._topics = {topic: NewestRecords(store, topic, undecoded) for topic in (TOPIC, _TABLES, BLOCKS, HISTORY)}
 
     def between(self, begin: Time, end: Time, device: str = "", wanted: Wanted = _ALL) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class TimelineArchive:
         """Return the first of some topics that the archive has not; empty: it has them all."""
         own = [topic for topic in topics if topic in self._topics]
         missing = [topic for topic in own if not self._topics[topic].is_kept]
-        return missing[0] if missing else self._moments.lacking(*(set(topics) - set(own)))
+        return missing[0] if missing else self.moments.lacking(*(set(topics) - set(own)))
 
     def steps(self, attribute: str, begin: Time, end: Time) -> Steps:
         """Return the reported values of an attribute by device; the first one is that at `begin`."""
@@ -161,10 +161,10 @@ class TimelineArchive:
         return found
 
     def _commands(self, begin: Time, end: Time) -> list[dict[str, Any]]:
-        return [one for some in self._moments.commands(begin, end, MOST + 1).values() for one in some]
+        return [one for some in self.moments.commands(begin, end, MOST + 1).values() for one in some]
 
     def _records(self, topic: str, begin: Time, end: Time) -> Iterator[Record]:
-        records = self._topics[topic] if topic in self._topics else self._moments.topics[topic]
+        records = self._topics[topic] if topic in self._topics else self.moments.topics[topic]
         return records.records(begin, end)
 
     def _alarms(self, begin: Time, end: Time) -> Sequence[dict[str, Any]]:

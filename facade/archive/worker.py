@@ -77,6 +77,8 @@ _LONGEST = 500
 """Longest text of an error on the bus [characters]."""
 _MOST_DUE = 2
 """Most files in the queue while records are read."""
+_BESIDE_EACH = 60.0
+"""Longest time between two calls of what is done beside [s]."""
 _SLOW = 60.0
 """Time after which a store counts as one that does not answer [s]."""
 
@@ -152,6 +154,8 @@ class ArchiveWorker:
         Number of the shard, from 1, and how many there are.
     writer
         Writes the files, one at a time; by default a thread.
+    beside
+        Called about once in `age`, in a thread of its own: a failure is reported, and holds up nothing.
     """
 
     def __init__(
@@ -168,6 +172,7 @@ class ArchiveWorker:
         reporter: ArchiveReporter | None = None,
         shard: Shard = WHOLE,
         writer: Executor | None = None,
+        beside: Callable[[], None] | None = None,
     ) -> None:
         self._bus, self._store, self._topics, self._clock = bus, store, topics, clock
         self._deployment, self._limits = deployment, limits or ArchiveLimits()
@@ -188,6 +193,9 @@ class ArchiveWorker:
         """The first file of the queue as it is written: its entry and its size [bytes]."""
         self._writing_since = float("-inf")
         """[monotonic s]"""
+        self._beside, self._beside_at = beside, float("-inf")
+        self._aside = ThreadPoolExecutor(1, "archive-beside")
+        self._done_beside: Future[None] | None = None
         self._space: tuple[int, int] | None = None
         self._asked_space: Future[tuple[int, int] | None] | None = None
         """Asked in the thread of files, as a mount that hangs does not answer this either."""
@@ -204,6 +212,7 @@ class ArchiveWorker:
     def step(self) -> None:
         """Let due files be written, and read some records."""
         self._report()
+        self._run_beside()
         try:
             self._remove_expired()  # first, as it may make room
             if self._write_due(self._limits.wait):
@@ -228,6 +237,16 @@ class ArchiveWorker:
             _log.warning("archive not finished files=%d reason=%s", len(self._due), error)
         if self._reader is not None:
             self._reader.close()
+
+    def _run_beside(self) -> None:
+        if self._done_beside is not None and self._done_beside.done():
+            if error := self._done_beside.exception():
+                self._note(error)
+                _log.warning("archive goes on without its post-mortems reason=%s", error)
+            self._done_beside = None
+        if self._beside is not None and self._done_beside is None and self._clock.monotonic() >= self._beside_at:
+            self._beside_at = self._clock.monotonic() + min(self._limits.age, _BESIDE_EACH)
+            self._done_beside = self._aside.submit(self._beside)
 
     def _read(self) -> None:
         if self._reader is None:
@@ -455,7 +474,7 @@ class ArchiveWorker:
         if wait_for([self._asked_space], self._limits.wait).done:
             self._space, self._asked_space = self._asked_space.result(), None
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, error: BaseException) -> None:
         self._errors += 1
         self._failing = printable(without_secrets(f"{error}"))[:_LONGEST]
         self._last_error = f"{utc_seconds(self._clock.now_us())} {self._failing}"

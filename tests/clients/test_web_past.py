@@ -22,6 +22,7 @@ from sdp_facade_clients.web.doors import Doors, read_tokens
 from sdp_facade_clients.web.site import Site
 from tests.support.deployment import ICD, MASTER
 from tests.support.waiting import HANG, until
+from tests.unit import test_post_mortem as post_mortem
 from tests.unit.test_history_archive import RATE
 from tests.unit.test_moment_archive import SUBARRAY, night
 from tests.unit.test_web_app import Asked, kept
@@ -43,7 +44,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @contextmanager
-def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Iterator[str]:
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, post_mortems: str = "") -> Iterator[str]:
     """Serve a page with an archive."""
     Asked.calls, Asked.error, Asked.commands = [], None, []
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
@@ -52,7 +53,7 @@ def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Itera
     scene.change("EMPTY", attribute="obsState", device=SUBARRAY)
     scene.change(2, attribute="unacknowledgedCount", device="mid-sdp/alerts/0")
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
-    answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50)
+    answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50, post_mortems)
     doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), SystemClock())
     app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers, keep=kept.append, comment=kept.append)
     server = uvicorn.Server(
@@ -202,3 +203,55 @@ def test_a_phone_shows_and_acknowledges_an_alarm_without_sideways_scrolling(
     expect(page.locator("#one-alarm").get_by_role("status")).to_contain_text("done for 1 alarm")
     assert page.evaluate(f"{wide}.map((one) => one.outerHTML.slice(0, 200))") == []
     assert [one[1] for one in Asked.calls if one[1] == "Acknowledge"] == ["Acknowledge"]
+
+
+def test_what_differs_between_two_times_is_listed_and_linked(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}/?at=2027-01-15T08:06:00Z#/compare/2027-01-15T08:04:00Z")
+    rows = page.get_by_role("row")
+    expect(page.locator("main")).to_contain_text("2 of 2 attributes differ between 08:04:00 UTC (another time)")
+    expect(rows.nth(1)).to_contain_text(re.compile(f"{SUBARRAY}/obsState.*IDLE.*SCANNING.*100 %", re.DOTALL))
+    expect(rows.nth(2)).to_contain_text(re.compile(f"{RATE}.*4.*6.*33 %", re.DOTALL))
+    page.get_by_role("searchbox", name="Filter").fill("INGEST")
+    expect(rows).to_have_count(2)
+    # Another second of the page is compared anew; so is another time, which the address then names.
+    page.get_by_role("searchbox", name="Filter").fill("")
+    page.get_by_label("Time (UTC)", exact=True).fill("2027-01-15T08:04:30")
+    expect(page.locator("main")).to_contain_text("0 of 2 attributes differ")
+    page.get_by_label("Earlier or later (UTC)").fill("2027-01-15T08:02:00")
+    expect(rows).to_have_count(2)
+    assert page.url.endswith("#/compare/2027-01-15T08:02:00Z")
+    # Without an answer, the reason is said.
+    page.get_by_label("Compare with").select_option("last-scan")
+    expect(page.get_by_text("got none in the archive's reports of obsState")).to_be_visible()
+    page.get_by_label("Compare with").select_option("yesterday")
+    expect(page.get_by_text("expected a time from 2027-01-15")).to_be_visible()
+
+
+def test_a_critical_alarm_leads_to_its_post_mortem(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records are no longer in the archive."""
+    post_mortem.night(tmp_path, post_mortem.alert(610))
+    (one,) = post_mortem.made(tmp_path)
+    night(tmp_path / "now")
+    alarm = {"condition": "serverGone", "source": post_mortem.RACK, "state": "UNACK", "severity": "CRITICAL"}
+    monkeypatch.setattr(Asked, "alarms", [alarm | {"text": "x", "occurrence": 1, "raised_at": 1.8e9}])
+    with served(tmp_path / "now", monkeypatch, SystemClock(), f"{tmp_path / 'kept'}") as address:
+        page = opened(browser, f"{address}/#/alarms")
+        page.get_by_text("Post-mortems of CRITICAL alarms").click()
+        expect(page.locator("main").get_by_role("link", name="2027-01-15 08:10:10 UTC")).to_have_count(1)
+        page.get_by_role("group", name="Alarms", exact=True).locator(".row button").click()
+        page.locator("#one-alarm").get_by_role("link", name="2027-01-15 08:10:10 UTC").click()
+        bar = page.get_by_role("region", name="Time of the page")
+        expect(bar).to_contain_text("PAST: 2027-01-15 08:10:10 UTC")
+        expect(bar).to_contain_text("This is a post-mortem")
+        assert f"post_mortem={one.name}" in page.url
+        expect(page.get_by_role("group", name="Alarms", exact=True)).to_contain_text("bus-b")
+        page.get_by_role("link", name="Bus", exact=True).click()
+        expect(page.locator(state(page, "mid-sdp/bus/0", "connected")).first).not_to_have_text("–")
+        page.keyboard.press("Escape")
+        expect(bar).to_have_count(0)
+        assert "post_mortem" not in page.url
+        # One that made room is told as such.
+        page.goto(f"{address}/?at=2027-01-15T08:10:10Z&post_mortem=gone#/bus")
+        expect(bar).to_contain_text("post_mortem: expected one that is kept")

@@ -8,10 +8,12 @@ from confluent_kafka import Producer
 
 from facade.archive.files import ArchiveError
 from facade.archive.history import HistoryArchive, Point
+from facade.archive.post_mortem import digest_of, post_mortems
 from facade.archive.recording import HISTORY
-from facade.archive.stores import FolderStore
+from facade.archive.stores import FolderStore, inner_archives, open_store
+from facade.flows.alerts.messages import Alert, alert_record
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import utc_text
+from facade.kernel.clock import SystemClock, utc_text
 from tests.conftest import Deploy
 from tests.support.archives import kept
 from tests.support.deployment import Deployment
@@ -131,3 +133,30 @@ def test_a_device_server_that_is_killed_leaves_a_gap_in_the_history(deploy: Depl
     assert any(line.startswith("-- values may be missing from ") for line in printed)
     assert printed[-1].endswith("true")
     assert f"{name} " in deployment.command("history", str(folder), "--at", utc_text(archive.extent()[1]))
+
+
+def test_a_critical_alarm_has_a_post_mortem_whatever_is_killed(deploy: Deploy, tmp_path: Path) -> None:
+    deployment = deploy(prepare=False, tango_host=NO_TANGO)
+    deployment.create_topics()
+    folder, place = tmp_path / "archive", f"{tmp_path / 'post-mortems'}"
+    words = ["sdp-facade", "archive", "run", str(folder), "--every", "0.2s", "--post-mortems", place]
+    words += ["--only", "alerts", "--only", COMPACTED]
+
+    def keys() -> set[bytes | None]:
+        return {one.key for name in inner_archives(place) for one in kept(open_store(f"{place}/{name}"))}
+
+    worker = deployment.start("archive", words)
+    now = SystemClock().now_us()
+    alert = Alert(
+        condition="logCut", source="bus", severity="CRITICAL", state="ACTIVE", text="x", raised_at=now, sequence=1
+    )
+    deployment.send(Record(topic=COMPACTED, key=b"before", value=b"{}"), alert_record(alert))
+    until(lambda: b"logCut" in keys(), "the alarm has a post-mortem")
+    worker.kill()
+    deployment.send(Record(topic=COMPACTED, key=b"behind", value=b"{}"))
+    again = deployment.start("archive-again", words)
+    until(lambda: {b"before", b"behind", b"logCut"} <= keys(), "its records are whole")
+    assert again.terminate() == 0
+    (one,) = post_mortems(place)
+    assert (one.alarm, one.title) == (digest_of("logCut", "bus"), "logCut-bus")
+    deployment.command("archive", "verify", f"{place}/{one.name}")

@@ -66,6 +66,7 @@ def worker(
     reporter: ArchiveReporter | None = None,
     shard: Shard = WHOLE,
     writer: Executor | None = None,
+    beside: Callable[[], None] | None = None,
 ) -> ArchiveWorker:
     bus = log if isinstance(log, MemoryBus) else MemoryBus(log)
     clock, deployment = clock or ManualClock(), "test."
@@ -82,6 +83,7 @@ def worker(
         reporter=reporter,
         shard=shard,
         writer=writer or Writer(),
+        beside=beside,
     )
 
 

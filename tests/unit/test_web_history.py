@@ -94,6 +94,24 @@ def test_the_document_is_given(page: TestClient) -> None:
         validator(name).validate(page.get(path).json())
 
 
+def test_two_seconds_are_compared(page: TestClient) -> None:
+    given = {"time": "2027-01-15T08:05:10Z", "against": "2027-01-15T08:03:00Z"}
+    found = page.get("/api/differences", params=given).json()
+    validator("Differences").validate(found)
+    assert (found["compared"], found["different"], found["what"]) == (2, 2, "another time")
+    assert (found["time"], found["against"]) == (START / 1e6 + 310, START / 1e6 + 180)
+    assert found["rows"] == [
+        {"device": SUBARRAY, "attribute": "obsState", "unit": "", "moved": 1.0,
+         "before": {"value": "IDLE", "quality": "VALID"}, "after": {"value": "SCANNING", "quality": "VALID"}},
+        {"device": DEVICE, "attribute": ATTRIBUTE, "unit": "records/s", "moved": 0.4,
+         "before": {"value": 3.0, "quality": "VALID"}, "after": {"value": 5.0, "quality": "VALID"}},
+    ]  # fmt: skip
+    for wrong in ({}, {"against": "soon"}, {"against": "last-scan"}, {"against": "yesterday"}):
+        got = page.get("/api/differences", params=wrong)
+        assert got.status_code == 400
+        validator("Error").validate(got.json())
+
+
 def test_a_history_is_thinned_to_rows(page: TestClient) -> None:
     found = asked(page, points=2, attribute=[ATTRIBUTE]).json()
     assert found["bin"] == 300
@@ -192,7 +210,7 @@ def test_a_store_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytes
 def test_a_page_without_an_archive_says_so() -> None:
     page = client(None, site(DEVICES))
     assert page.get("/api/site").json()["archive"] is False
-    for path in ("at", "history"):
+    for path in ("at", "differences", "history"):
         got = page.get(f"/api/{path}")
         assert got.status_code == 404
         assert "--archive FOLDER" in got.json()["error"]

@@ -189,9 +189,13 @@ class _Pages:
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem(), **more}),
             "openapi.json": asked(document),
-            "at": asked(self._at, "time", "device", places=self._of_archive),
-            "history": asked(self._history, "device", "attribute", "begin", "end", "points", places=self._of_archive),
-            "timeline": asked(self._timelines.between, "device", "begin", "end", places=self._of_timelines),
+            "at": asked(self._at, "time", "device", "post_mortem", places=self._of_archive),
+            "post-mortems": asked(self._post_mortems, "condition", "source", places=self._of_archive),
+            "differences": asked(self._differences, "time", "against", places=self._of_archive),
+            "history": asked(
+                self._history, "device", "attribute", "begin", "end", "points", "post_mortem", places=self._of_archive
+            ),
+            "timeline": asked(self._timeline, "device", "begin", "end", "post_mortem", places=self._of_timelines),
             "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_timelines),
             "execution-block": asked(self._timelines.execution_block, "id", places=self._of_timelines),
             "report": self._report,
@@ -273,11 +277,23 @@ class _Pages:
             raise RequestRefused(404, what)
         return self._answers
 
-    def _at(self, time: str, device: str) -> Any:
-        return self._archived().at(time, device)
+    def _at(self, time: str, device: str, post_mortem: str) -> Any:
+        return self._archived().of(post_mortem).at(time, device)
+
+    def _timeline(self, device: str, begin: str, end: str, post_mortem: str) -> Any:
+        of = self._timelines
+        if post_mortem:
+            of = Timelines(self._feed, self._site, SystemClock(), self._archived().of(post_mortem).timeline)
+        return of.between(device, begin, end)
+
+    def _post_mortems(self, condition: str, source: str) -> Any:
+        return self._archived().post_mortems(condition, source)
+
+    def _differences(self, time: str, against: str) -> Any:
+        return self._archived().differences(time, against)
 
     def _history(self, *asked: str) -> Any:
-        return self._archived().history(*asked)
+        return self._archived().of(asked[-1]).history(*asked[:-1])
 
     def _trend(self, device: str, attribute: str, hours: str) -> Points:
         self._site.require(device, attribute)

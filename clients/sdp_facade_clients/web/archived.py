@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 
-from facade.archive.history import HistoryArchive, unit_in
+from facade.archive.differences import compare
+from facade.archive.history import HistoryArchive, Point, unit_in
 from facade.archive.moment import COMMANDS_BACK, MomentArchive
 from facade.archive.night.page import render
 from facade.archive.night.report import read_night
-from facade.archive.stores import Store
+from facade.archive.post_mortem import PostMortem, digest_of, post_mortems
+from facade.archive.stores import Store, open_store
 from facade.archive.thinned import thin
 from facade.archive.timeline import TimelineArchive
 from facade.flows.telemetry.plan import FIGURES
@@ -18,7 +21,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from facade.sdp.durations import parse_time
 from sdp_facade_clients.web.following import MOST_DEVICES
-from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_POINTS, POINTS
+from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_DIFFERENCES, MOST_POINTS, POINTS
 from sdp_facade_clients.web.site import MASTER, Site
 
 _LONGEST: Final = LONGEST_DAYS * DAY
@@ -26,6 +29,8 @@ _LONGEST_REPORT: Final = DAY
 """Longest execution block whose report is made while a person waits."""
 _LISTED: Final = 10.0
 """[s]"""
+_MOST_OPEN: Final = 8
+"""Post-mortems that are open."""
 _NODES: Final = "SdpIngestNode"
 NEVER_KNOWN: Final = {
     "nodes": "the silence of each node is not archived",
@@ -62,12 +67,33 @@ class _ListedStore:
 class ArchivedAnswers:
     """Answers for any thread; each method may raise `ArchiveError` or `ConfigError`."""
 
-    def __init__(self, store: Store, icd: Icd, site: Site, clock: Clock, rack_size: int) -> None:
+    def __init__(
+        self, store: Store, icd: Icd, site: Site, clock: Clock, rack_size: int, post_mortems: str = ""
+    ) -> None:
+        self._place = post_mortems
+        self._of = lru_cache(_MOST_OPEN)(lambda name: ArchivedAnswers(open_store(name), icd, site, clock, rack_size))
         listed = cast(Store, _ListedStore(store, clock))
         self._store, self._clock, self._rack_size = listed, clock, rack_size
         self._history, self._icd, self._site = HistoryArchive(listed), icd, site
         self._moments = MomentArchive(listed, self._history, icd, rack_size, clock)
         self.timeline = TimelineArchive(listed, self._history, self._moments)
+
+    def of(self, post_mortem: str) -> "ArchivedAnswers":
+        """Return the answers of a post-mortem by its name; empty: of the archive."""
+        if not post_mortem:
+            return self
+        if not any(one.name == post_mortem for one in self._post_mortems()):
+            raise ConfigError(f"post_mortem: expected one that is kept, got {post_mortem!r:.100}; the oldest make room")
+        return self._of(f"{self._place}/{post_mortem}")
+
+    def post_mortems(self, condition: str, source: str) -> list[dict[str, Any]]:
+        """Return names, times and titles of the post-mortems of an alarm, or, without one, of all; the newest first."""
+        alarm = digest_of(condition, source) if condition else ""
+        found = [one for one in self._post_mortems() if not condition or one.alarm == alarm]
+        return [{"name": one.name, "time": as_seconds(one.at), "title": one.title} for one in reversed(found)]
+
+    def _post_mortems(self) -> list[PostMortem]:
+        return post_mortems(self._place) if self._place else []
 
     def at(self, time: str, device: str) -> dict[str, Any]:
         """Return what the devices showed at a second, by default the newest of the archive.
@@ -94,6 +120,22 @@ class ArchivedAnswers:
             "commands_back": as_seconds(COMMANDS_BACK),
             "unknown": NEVER_KNOWN | found["unknown"],
         }
+
+    def differences(self, time: str, against: str) -> dict[str, Any]:
+        """Return what differs between two seconds, see `facade.archive.differences.compare`; the farthest first."""
+        _, end = self._moments.extent()
+        found = compare(self.timeline, self._icd, parse_time(time, "time") if time else end, against)
+
+        def told(one: Point | None) -> Any:
+            return None if one is None else {"value": one[1].value, "quality": one[1].quality}
+
+        rows = []
+        for one in found.found[:MOST_DIFFERENCES]:
+            device, _, attribute = one.name.rpartition("/")
+            both = {"before": told(one.before), "after": told(one.after)}
+            rows.append({"device": device, "attribute": attribute, "unit": one.unit, **both, "moved": one.moved})
+        times = {"time": as_seconds(found.time), "against": as_seconds(found.against), "what": found.what}
+        return times | {"compared": found.compared, "different": len(found.found), "rows": rows}
 
     def _nodes(
         self, values: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, str]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 TOKENS = "SDP_WEB_TOKENS"
 ARCHIVE = "SDP_WEB_ARCHIVE"
+POST_MORTEMS = "SDP_WEB_POST_MORTEMS"
 PROXIES = "SDP_WEB_PROXY"
 OIDC = "SDP_WEB_OIDC"
 _LONGEST_WRITE = 10.0
@@ -73,6 +74,14 @@ def web(
             envvar=ARCHIVE,
             metavar="FOLDER",
             help="Archive, a folder or its URL: the page then also shows the past.",
+        ),
+    ] = "",
+    post_mortems: Annotated[
+        str,
+        typer.Option(
+            envvar=POST_MORTEMS,
+            metavar="FOLDER",
+            help="Post-mortems that `archive run --post-mortems` keeps: an alarm has links to its own.",
         ),
     ] = "",
     banner: Annotated[str, typer.Option(help="Text on every page, such as: simulated data.")] = "",
@@ -131,7 +140,7 @@ def web(
         problem=lambda: following.problem,
         sign_on=sign_on,
         **_kept(clock),
-        **(_archived(archive, icd, site, clock) if archive else {}),
+        **(_archived(archive, post_mortems, icd, site, clock) if archive else {}),
     )
     config = uvicorn.Config(
         app,
@@ -183,7 +192,7 @@ def _kept(clock: Clock) -> dict[str, Any]:
     }
 
 
-def _archived(place: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, Any]:
+def _archived(place: str, post_mortems: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, Any]:
     """Return what the application takes from an archive."""
     try:
         from facade.archive.history import HistoryArchive
@@ -194,5 +203,5 @@ def _archived(place: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, A
     from facade.archive.stores import open_store
 
     store = open_store(place)
-    answers = ArchivedAnswers(store, icd, site, clock, load_settings().rack_size)
+    answers = ArchivedAnswers(store, icd, site, clock, load_settings().rack_size, post_mortems)
     return {"before": ArchivedTrends(HistoryArchive(store), clock).before, "answers": answers}

@@ -6,7 +6,8 @@ MOST_POINTS: Final = 2000
 POINTS: Final = 600
 MOST_ATTRIBUTES: Final = 8
 LONGEST_DAYS: Final = 8
-"""Bounds of a history; `sdp_facade_clients.web.archived` keeps them."""
+MOST_DIFFERENCES: Final = 500
+"""Bounds of a history, and of a comparison; `sdp_facade_clients.web.archived` keeps them."""
 _TIME: Final = {"type": "string", "format": "date-time"}
 _NUMBER: Final = {"type": ["number", "null"]}
 _TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -108,6 +109,24 @@ _HAPPENED: Final = {
     "gaps": _list(_list(_SECONDS), description="Begin and end of each time without records of the device."),
     "unknown": _UNKNOWN,
 }
+_SHOWN: Final = _object({"value": {}, "quality": _QUALITY}) | {
+    "type": ["object", "null"],
+    "description": "Null: the archive has no value of that time.",
+}
+_DIFFERENCES: Final = {
+    "time": _SECONDS,
+    "against": _SECONDS,
+    "what": _TEXT | {"description": "What the time is that it is compared with."},
+    "compared": {"type": "integer", "description": "Number of attributes."},
+    "different": {"type": "integer", "description": "Number of those that differ; the farthest are given."},
+    "rows": _list(
+        _object(
+            {"device": _TEXT, "attribute": _TEXT, "unit": _TEXT, "before": _SHOWN, "after": _SHOWN}
+            | {"moved": {"type": "number", "description": "Share of the room to the next limit, or of the value."}}
+        ),
+        maxItems=MOST_DIFFERENCES,
+    ),
+}
 _BLOCK: Final = {"id": _TEXT, "device": _TEXT | {"description": "The subarray."}}
 _SPAN: Final = [
     _given("begin", "ISO 8601, UTC unless it has a zone.", _TIME),
@@ -131,6 +150,19 @@ _PATHS: Final = {
         "Between its first and its last record, with commands and tables of its subarray, and its processing blocks.",
         "ExecutionBlock",
         [_given("id", "Such as eb-mvp01-20261123-00001.", {"type": "string"})],
+    ),
+    "/api/differences": (
+        "What differs between two seconds",
+        "Tolerances follow from the interface; a total is not compared.",
+        "Differences",
+        [
+            _given("time", "ISO 8601; default: the newest second of the archive.", _TIME, required=False),
+            _given(
+                "against",
+                "A time, `yesterday` at the same time, or `last-scan`: the end of the last scan that ended well.",
+                {"anyOf": [{"enum": ["yesterday", "last-scan"]}, _TIME]},
+            ),
+        ],
     ),
     "/api/history": (
         "What attributes of a device showed, in bins of equal length",
@@ -203,6 +235,7 @@ def document() -> dict[str, Any]:
                 "Row": _ROW,
                 "History": _HISTORY,
                 "Moment": _MOMENT,
+                "Differences": _object(_DIFFERENCES),
                 "Timeline": _object(_HAPPENED),
                 "ExecutionBlocks": _object(
                     {"blocks": _list(_object(_BLOCK | {"begin": _SECONDS, "end": _NUMBER})), "unknown": _UNKNOWN}

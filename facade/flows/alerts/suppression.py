@@ -66,7 +66,8 @@ class Suppression:
             for name, location in locations.items()
             for source in location.sources
         ]
-        self._around = lru_cache(_MOST_SOURCES)(self._find_around)
+        self.places = lru_cache(_MOST_SOURCES)(self._find_places)
+        """Returns the places that contain a source, the smallest first, by their locations."""
         # Inner ones first: the outer ones depend on them.
         self._gathering = sorted(
             (name for name, condition in conditions.items() if condition.gathers), key=self._depth, reverse=True
@@ -84,7 +85,7 @@ class Suppression:
             elif location == STREAM:
                 found = self._streams.get(source) or self._streams.get(source.partition("/")[0], ())
                 yield from (one for one in found if one[0] == cause)
-            elif place := self._around(source).get(location):
+            elif place := self.places(source).get(location):
                 yield cause, place
 
     def gathered(self, found: Mapping[FaultKey, Fault]) -> dict[FaultKey, Fault]:
@@ -127,7 +128,7 @@ class Suppression:
         """Return the number of nested gathering conditions that may explain one."""
         return max((1 + self._depth(one) for one, _ in self.suppressors.get(name, ())), default=0)
 
-    def _find_around(self, source: str) -> Mapping[str, str]:
+    def _find_places(self, source: str) -> Mapping[str, str]:
         """Return the places that contain a source, the smallest first, by their locations."""
         for pattern, template, name in self._patterns:
             if (match := pattern.fullmatch(source)) is None:

@@ -58,6 +58,10 @@ class Sampling(IcdTable, frozen=True, kw_only=True):
     relative: Seconds = 0.0
     """Relative deadband, as a fraction of the last value sent."""
 
+    def is_outside(self, new: float, old: float) -> bool:
+        """Return whether a number is outside the deadband of an earlier one."""
+        return abs(new - old) > max(self.absolute, self.relative * abs(old))
+
 
 class Source(IcdTable, frozen=True, kw_only=True):
     """The records that an attribute is derived from, and the rule."""

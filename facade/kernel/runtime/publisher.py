@@ -71,7 +71,7 @@ class Sampler:
         a, b = new.value, old.value
         if isinstance(a, str | tuple | bool) or isinstance(b, str | tuple | bool):
             return a != b
-        return abs(a - b) > max(self._rule.absolute, self._rule.relative * abs(b))
+        return self._rule.is_outside(a, b)
 
 
 AttributeKey = tuple[str, str]

@@ -2,7 +2,7 @@
 
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
-import { age, cell, coded, entryLine, plain, tile } from "./parts.js";
+import { age, cell, coded, entryLine, folded, plain, tile } from "./parts.js";
 import { act, ask, barred, isCut, kindOf, look, now, onNews, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
 
@@ -25,7 +25,7 @@ const STATES = {
 
 const view = {
   all: [], judged: null, unjudged: "", error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "",
-  top: 0, history: [], said: "", wrong: false, place: "list",
+  top: 0, history: [], kept: [], allKept: [], said: "", wrong: false, place: "list",
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 // An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
@@ -154,7 +154,8 @@ export function alarmsPage() {
     <p class="soft"><small>${named.map((one) => `${one}: ${STATES[one]}`).join("; ")}</small></p>
     ${tools(chosen, "list")}`, "two")}
     ${tile("One alarm", html`<div id="one-alarm">${detail()}</div>`, "third")}
-    ${tile("Newest alerts and actions", newestAlerts(15), "full")}`;
+    ${tile("Newest alerts and actions", newestAlerts(15), "full")}
+    ${view.allKept.length ? folded("Post-mortems of CRITICAL alarms", keptList(view.allKept)) : nothing}`;
 }
 
 // From the stream itself, before the list is read again.
@@ -195,10 +196,11 @@ function row(alarm, at) {
 
 // Show one alarm, condition@source; also called when the page is opened with one in its address.
 export async function openAlarm(key) {
-  if (!key) return;
-  if (view.open !== key) Object.assign(view, { open: key, history: [] });
+  if (!key) return keptOf({}).then((kept) => { view.allKept = kept; redraw(); });
+  if (view.open !== key) Object.assign(view, { open: key, history: [], kept: [] });
   redraw();
   const at = key.indexOf("@");
+  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1) }).then((kept) => { if (view.open === key) view.kept = kept; redraw(); });
   try {
     const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
     if (view.open === key) view.history = history;
@@ -207,6 +209,10 @@ export async function openAlarm(key) {
   }
   redraw();
 }
+
+const keptOf = async (alarm) => (store.site?.archive ? ask("post-mortems", alarm).catch(() => []) : []);
+const keptList = (some) => html`<ul>${some.map(({ name, time, title }) => html`<li><a href=${
+  `?at=${new Date(time * 1000).toISOString().slice(0, 19)}Z&post_mortem=${name}${location.hash}`}>${utc(time)}</a> <small>${title}</small></li>`)}</ul>`;
 
 function detail() {
   const alarm = view.open && view.all.find((one) => keyOf(one) === view.open);
@@ -221,6 +227,7 @@ function detail() {
     ${condition.check ? html`<h2>How to find the cause</h2><p>${coded(condition.check)}</p>
       <ul class="steps">${condition.causes.map((one) => html`<li>${coded(one)}</li>`)}</ul>` : nothing}
     ${condition.ends ? html`<p class="soft">${coded(condition.ends)}</p>` : nothing}
+    ${view.kept.length ? html`<h2>Post-mortems</h2>${keptList(view.kept)}` : nothing}
     <h2>History</h2>
     <table class="log"><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }

@@ -11,6 +11,7 @@ import { approvals } from "./approvals.js";
 import { blockPage, blocksPage, openBlock, openBlocks } from "./blocks.js";
 import { busPage, openBus } from "./bus.js";
 import { commandPage, openCommand } from "./happened.js";
+import { comparePage, openCompare } from "./compare.js";
 import { flowDevices, flowPage } from "./flow.js";
 import { nodesPage } from "./nodes.js";
 import { pastBar, pastButton, startPast } from "./past.js";
@@ -21,9 +22,11 @@ import { setSpans } from "./trends.js";
 const PAGES = {
   "": overviewPage, alarms: alarmsPage, subarray: subarrayPage, node: nodePage, bus: busPage, devices: devicesPage,
   nodes: nodesPage, acts: actsPage, device: devicePage, flow: flowPage, command: commandPage, blocks: blocksPage, block: blockPage,
+  compare: comparePage,
 };
 // Called once when the page is opened.
-const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs, command: openCommand, blocks: openBlocks, block: openBlock };
+const OPENED = { alarms: openAlarm, bus: openBus, acts: openActs, command: openCommand, blocks: openBlocks, block: openBlock,
+  compare: openCompare };
 const PLACE = "place"; // where a sign-in by the provider began
 let shown = null;
 let scheduled = false;
@@ -79,7 +82,7 @@ function whole(page, what) {
         link("alarms", html`Alarms${count}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
-        ${link("blocks", "Execution blocks")}${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
+        ${link("blocks", "Execution blocks")}${site?.archive ? link("compare", "Compare") : nothing}${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
         <a href="explore/#/browse/sdp:root" target="_blank">Explore</a></nav>
     </header>
     ${pastBar()}

@@ -1,7 +1,7 @@
 // The time that the whole page shows: now, or a second of the archive's past, which the address names.
 
 import { html, nothing } from "./vendor/lit-html.js";
-import { ask, devicesOf, nowOf, only, setAddress, showPast, store } from "./store.js";
+import { ask, devicesOf, nowOf, only, postMortem, setAddress, showPast, store } from "./store.js";
 import { redraw } from "./app.js";
 
 const STEPS = [[1, "1 s"], [10, "10 s"], [60, "1 min"], [600, "10 min"], [3600, "1 h"]];
@@ -35,7 +35,7 @@ async function turnTo(time) {
 function toNow() {
   stop();
   Object.assign(view, { asked: view.asked + 1, reading: false });
-  setAddress("at", null);
+  ["at", "post_mortem"].forEach((name) => setAddress(name, null));
   showPast(null);
   view.opened();
   view.changed();
@@ -87,7 +87,8 @@ export function pastBar() {
     ${view.timer ? html`<button @click=${stop}>Pause</button>` : html`<button @click=${play}>Play</button>`}
     <select aria-label="Speed" @change=${set("speed")}>${options(SPEEDS.map((one) => [one, `${one}×`]), view.speed)}</select>
     <button @click=${toNow}>Back to now <small>Esc</small></button>
-    <span role="status">${view.reading ? "Reading the archive …" : past.why ?? "Nobody can act here."}</span>
+    <span role="status">${view.reading ? "Reading the archive …" : past.why ?? "Nobody can act here."}${
+      postMortem() ? " This is a post-mortem: only what was kept about the place of an alarm." : ""}</span>
     ${unseen ? html`<span class="ALARM">Now: ${unseen} unacknowledged alarm${unseen === 1 ? "" : "s"}</span>` : nothing}</section>`;
 }
 

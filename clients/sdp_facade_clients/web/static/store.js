@@ -105,7 +105,11 @@ export function showPast(past) {
 export const nowOf = (device, attribute) => live.get(`${device}/${attribute}`)?.[0];
 
 // What is the same at any time. All else is answered by the second of the past that is shown, or is unknown.
-const TIMELESS = new Set(["site", "me", "schemas", "at", "history", "timeline", "execution-blocks", "execution-block"]);
+const TIMELESS = new Set(["site", "me", "schemas", "at", "differences", "history", "timeline", "execution-blocks", "execution-block",
+  "post-mortems"]);
+// What a post-mortem answers in place of the archive; the address names it.
+const KEPT = new Set(["at", "history", "timeline"]);
+export const postMortem = () => new URLSearchParams(location.search).get("post_mortem");
 export const unknown = (part) => store.past.why ?? `Not known of a past second: ${store.past.unknown[part] ?? "it is not archived"}`;
 function fromPast(path, { device }) {
   const found = store.past[path];
@@ -130,7 +134,7 @@ export function barred(role, why) {
 
 export async function ask(path, parameters = {}) {
   if (store.past && !TIMELESS.has(path)) return fromPast(path, parameters);
-  const query = new URLSearchParams(parameters).toString();
+  const query = new URLSearchParams({ ...parameters, ...(KEPT.has(path) && postMortem() && { post_mortem: postMortem() }) }).toString();
   const signal = AbortSignal.timeout(ANSWERS_MS); // a server that stands still would be waited for minutes
   return answer(fetch(new URL(`api/${path}${query ? `?${query}` : ""}`, BASE), { signal }));
 }
