@@ -297,7 +297,7 @@ def _pulses(
     for why in table.unused.values():
         account.refuse(why)
     yield table.columns
-    batches = list[ReadBatch]()
+    batches, rows = list[ReadBatch](), 0
     for one in held:
         assert reader is not None, "without a reader there are no batches"
         batch = reader.read(one.value or b"", one.headers)
@@ -305,14 +305,15 @@ def _pulses(
             account.refuse(batch.why, batch.rows)
         else:
             batches.append(batch)
-        if batches and (one is held[-1] or sum(batch.rows for batch in batches) >= _MOST_EVENTS):
+            rows += batch.rows
+        if batches and (one is held[-1] or rows >= _MOST_EVENTS):
             joined = Joined(reader, batches)
             for why in joined.rejected.values():
                 account.refuse(why)
             good = np.ones(joined.rows, np.bool_)
             good[[*joined.rejected]] = False
             yield {field.name: joined[field.name][good] for field in reader.fields}
-            batches = []
+            batches, rows = [], 0
 
 
 def _column(name: str, part: Schema, is_required: bool) -> LogColumn:

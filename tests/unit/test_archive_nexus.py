@@ -462,7 +462,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
     sent = [
         *cut("cal-7", encode_solution(made), 1000, **arrow),
         *cut("image", npy(image), 50, content_type="application/x-npy", kind="sky-model"),
-        *cut("opaque", b"SIMPLE  =", 4),
+        *cut("opaque", b"SIMPLE  =", 4) * 2,
         *reversed(cut("turned", b"0123456789", 4)),
         *cut("torn", b"0123456789", 4)[:2],
         *cut("wrong", b"0123456789", 4, sha256="0" * 64),
@@ -474,7 +474,7 @@ def test_tables_are_plottable_with_their_units(tmp_path: Path) -> None:
         log.append(replace(record, partition=0, timestamp_us=START))
     with written(tmp_path, log, "calibration") as file:
         tables = file["entry/calibration"]
-        assert set(tables) == {"cal_7", "image", "opaque", "turned", "empty"}
+        assert set(tables) == {"cal_7", "image", "opaque", "turned", "empty"}, "each table is there once"
         gains = tables["cal_7"]
         assert (gains["gain_real"][:] + 1j * gains["gain_imag"][:] == made.gains).all()
         assert gains.attrs["signal"] == "gain_amplitude"
