@@ -110,6 +110,7 @@ def test_kernel_and_sdk_are_tried_each_time_and_others_when_their_files_change(
     files: list[str] | None, wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "changed", lambda: files)
+    monkeypatch.setattr(parts, "BY_NAME_ONLY", ())
     assert parts.wanted() == wanted
 
 
