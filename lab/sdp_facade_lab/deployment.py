@@ -36,7 +36,7 @@ from sdp_facade_lab.supervisor import Supervisor
 _BIN = Path(sys.executable).parent  # beside the interpreter: the virtual environment need not be active
 PROGRAM = str(_BIN / "sdp-facade")
 
-_RIGHTS_WITHIN = 60.0
+_RIGHTS_WITHIN = 300.0
 
 Answered = TypeVar("Answered")
 

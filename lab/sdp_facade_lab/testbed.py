@@ -18,7 +18,7 @@ from sdp_facade_lab.supervisor import Supervisor
 
 WORKERS = 2
 CONTROLLER_GROUP = "simulated-controller"
-_STARTS_WITHIN = 60.0
+_STARTS_WITHIN = 300.0
 _BEHIND_BROKERS = 10
 """Niceness of a deployment's processes beside several brokers."""
 

@@ -1,9 +1,10 @@
 """Every process is replaced by one of the next release, one by one, while heaps, buffers, alerts and commands flow.
 
-The next release has a new version of a message: `receive-buffer/2`. Its writers come when all readers are replaced, and
-send beside those of `receive-buffer/1`. Sent: reports of the senders, and the journal of the callers. Expected: each
-record in one total, each alert once at a client, and no command refused while its device server was there. Observed:
-devices, topics, and the client.
+The next release has a further field in each message, which its processes write from the start, and a new version of
+one: `receive-buffer/2`. Its writers come when all readers are replaced, and send beside those of `receive-buffer/1`. On
+topics that no process of the run writes, one record of either release is sent with each replacement. Sent: reports of
+the senders, and the journal of the callers. Expected: each record in one total, no dead letter, each alert once at a
+client, and no command refused while its device server was there. Observed: devices, topics, and the client.
 """
 
 import json
@@ -22,17 +23,23 @@ from facade.flows.alerts.simulator.stream import read_alert_report
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
+from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.kernel.bus.kafka.bus import KafkaBus
+from facade.kernel.bus.port import Record
+from facade.kernel.console import table
+from facade.kernel.errors import InfraError
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.command_account import CallLine
 from sdp_facade_lab.fault_runs.alerts import FollowerReport, digest, follow_alerts, read_entries
 from sdp_facade_lab.fault_runs.callers import read_calls
 from sdp_facade_lab.fault_runs.commands import CONTROLLER, CommandFaultRun
 from sdp_facade_lab.fault_runs.frame import READY_WITHIN, Size
+from sdp_facade_lab.fault_runs.fuzz_records import documents, record
 from sdp_facade_lab.testbed import WORKERS
 
 _SOURCE = Path(__file__).parents[3]
 _BUFFERS, _NEXT_BUFFERS = "buffers", "buffers-2"
+_HEAPS, _NEXT_HEAPS = "heaps", "heaps-2"
 _NODE = "ingest-node"
 """Role of the senders of heaps and buffers."""
 _COPIED, _LINKED = (
@@ -41,6 +48,21 @@ _COPIED, _LINKED = (
 )
 _NEXT = "0.1000.0"
 """Version of the next release's interface."""
+_FURTHER = f"""
+    further: str = __import__("msgspec").field(default_factory=lambda: "{_NEXT}")
+    \"\"\"Always written, as it has no default that could be left out.\"\"\"
+"""
+_BY_HAND: Final[Mapping[str, str]] = {
+    "alerts": "alert",
+    "flagging": "flagging",
+    "storage": "storage",
+    "quality": "metric",
+    "calibration": "table-segment",
+    "processing-blocks": "processing-block",
+    "reservations": "reservation",
+}
+"""Messages by topic of which the run sends a record of either release with each replacement."""
+_SOURCES: Final = "rolling/present", "rolling/next"
 _WORKERS: Final = {f"aggregate-{slot}": slot for slot in range(WORKERS)}
 _SERVERS: Final = ("alerts", "calibration", "control", "ingest-00", "ingest-01", "quality", "subarray")
 _SERVED_BY = "subarray"
@@ -48,6 +70,9 @@ _SERVED_BY = "subarray"
 _BY_RULE = re.compile(r"not allowed (while .+ is under way|when (obsState|State) is (?!UNKNOWN))")
 """Text of a refusal by the state of the subarray: an upgrade changes nothing of it."""
 _SETTLES_WITHIN = 120.0
+_AT_LATEST, _GOES_ON = 15.0, 30.0
+"""Time from the end of a replacement to the next one, and to the end of the last one's commands, on a machine that is
+too busy to confirm many commands [s]."""
 _LEAST_REPORTS = 1_000
 """Reports by the new version that a run has."""
 _TAKES_CALLS = 1.0
@@ -57,7 +82,7 @@ _READS = "the bus was not read yet"
 
 
 def write_release(folder: Path) -> None:
-    """Write a release whose `receive-buffer/2` has a renamed field and a new one."""
+    """Write a release that writes a further field in each message; its `receive-buffer/2` has also a renamed one."""
     for name in _COPIED:
         shutil.copytree(_SOURCE / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in _LINKED:
@@ -78,6 +103,20 @@ def write_release(folder: Path) -> None:
         text = path.read_text(encoding="utf-8")
         path.write_text(text.replace('field = "dropped"', 'field = "packets_dropped"'), encoding="utf-8")
     (icd / "icd.toml").write_text(f'version = "{_NEXT}"\n', encoding="utf-8")
+    for path in (folder / "facade" / part / "messages.py" for part in ("kernel", "sdp")):
+        text = path.read_text(encoding="utf-8")
+        for base in ("Message(Struct, frozen=True, ", "Mutable(Struct, "):
+            head = f"class {base}omit_defaults=True, gc=False):"
+            if head not in text:
+                raise InfraError(f"{path}: expected {head}")
+            text = text.replace(head, f"class {base}kw_only=True, omit_defaults=True, gc=False):{_FURTHER}")
+        path.write_text(text, encoding="utf-8")
+
+
+def is_of_next(record: Record) -> bool:
+    """Return whether a record is one of the next release."""
+    texts = (record.value or b"", *(text for _, text in record.headers))
+    return any(b'"further"' in text or b'"receive-buffer/2"' in text for text in texts)
 
 
 class RollingUpgrade(CommandFaultRun):
@@ -88,6 +127,7 @@ class RollingUpgrade(CommandFaultRun):
     full, short = Size(5_000, 2), Size(1_000, 1)
     settings: ClassVar = {"nodes": 4, "subarrays": 4, "rack_size": 2}
     secured = 3
+    standstill = 600.0
     is_whole = True
     faults: ClassVar[Sequence[str]] = (*_WORKERS, *_SERVERS, CONTROLLER)
 
@@ -100,6 +140,8 @@ class RollingUpgrade(CommandFaultRun):
         """Parts that were replaced, with begin and end of their absence [Unix s]."""
         self._killed: list[str] = []
         self._journal = self.deployment.folder / "received.bin"
+        self._by_hand = 0
+        """Records of either release that were sent to each of those topics."""
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         deployment = self.deployment
@@ -112,10 +154,11 @@ class RollingUpgrade(CommandFaultRun):
         (device,) = self.deployment.devices("SdpAlerts")
         url = f"tango://{self.deployment.tango_host}/{device}"
         self._client = self.deployment.play(follow_alerts, device=url, journal=str(self._journal))
-        self._send("heaps", _NODE, "ingest", "--rate", 2000)
+        self._send(_HEAPS, _NODE, "ingest", "--rate", 2000)
         self._send("alert-source", "alert-source", "alerts", "--rate", 20)
         self._send(_BUFFERS, _NODE, "telemetry", "ingest.buffers", "--rate", 200)
         super().begin()
+        self._began = self.clock.now()
 
     def _send(self, name: str, login: str, *words: object) -> None:
         self.deployment.launch(name, "simulate", *words, "--report", self._report(name), login=login)
@@ -127,7 +170,16 @@ class RollingUpgrade(CommandFaultRun):
         """Return the next part; they are spread over the commands, and each one is back before the next goes."""
         done = self._all - self.left
         is_due = self._given >= self.count * (done + 0.5) / (self._all + 1) or not self._caller.is_alive
-        return super().due() if is_due else ""
+        return super().due() if is_due or self._since_last() > _AT_LATEST else ""
+
+    def step(self) -> bool:
+        if not self.left and self._since_last() > _GOES_ON and self._caller.is_alive:
+            self.stop_sending()
+        return super().step()
+
+    def _since_last(self) -> float:
+        """Return how long ago the last replacement was over [s]."""
+        return self.clock.now() - (self._away[-1][2] if self._away else self._began)
 
     def inject(self, fault: str) -> None:
         self.deployment.run_release(self._release)
@@ -138,8 +190,29 @@ class RollingUpgrade(CommandFaultRun):
         if fault in _SERVERS:
             self.demand(lambda: self.deployment.answers(fault), READY_WITHIN, fault)
         self._away.append((fault, begin, self.clock.now()))
+        self._send_by_hand()
         if len(self._away) == len(self.faults):  # all readers are new: now writers may be
+            self._end(_HEAPS)
+            self._send(_NEXT_HEAPS, _NODE, "ingest", "--rate", 2000)
             self._send(_NEXT_BUFFERS, _NODE, "telemetry", "ingest.buffers", "--rate", 200, "--seed", 2)
+
+    def _send_by_hand(self) -> None:
+        """Send a record of either release to each topic that no process of the run writes."""
+        self._by_hand += 1
+        records = []
+        for topic, message in _BY_HAND.items():
+            for more in ({}, {"further": _NEXT}):
+                number = 2 * self._by_hand + bool(more)
+                document = documents(int(self.clock.now_us()), number)[message] | more
+                if message == "alert":
+                    document |= {"source": _SOURCES[bool(more)], "sequence": self._by_hand, "attachments": []}
+                one = record(topic, message, document)
+                records.append(Record(topic=topic, key=one.key, value=one.value, headers=one.headers))
+        KafkaBus(self.deployment.connection, client="rolling").writer().send_all_durably(records, READY_WITHIN)
+
+    def _end(self, sender: str) -> None:
+        if not self.deployment.processes.stop(sender):
+            self._killed.append(sender)  # its report is not the last one
 
     def named(self, fault: str) -> str:
         return f"replacements of {fault} (SIGTERM, start)"
@@ -150,12 +223,12 @@ class RollingUpgrade(CommandFaultRun):
     def account(self) -> Balance:
         self.demand(self._next_has_sent, READY_WITHIN, "reports of the new version")
         found = super().account()
-        for name in ("heaps", "alert-source", _BUFFERS, _NEXT_BUFFERS):
-            if not self.deployment.processes.stop(name):
-                self._killed.append(name)  # its report is not the last one
+        for name in (_NEXT_HEAPS, "alert-source", _BUFFERS, _NEXT_BUFFERS):
+            self._end(name)
         self._judge_refusals(found)
         self._judge_totals(found)
         self._judge_alerts(found)
+        self._judge_versions(found)
         found.wrong += [f"{name} did not end by itself, and was killed" for name in self._killed]
         version = self.deployment.values("mid-sdp/control/0", "sdpVersion").get("sdpVersion", "")
         if _NEXT not in version:
@@ -182,19 +255,19 @@ class RollingUpgrade(CommandFaultRun):
         found.wrong += [f"{one.device} {one.command}: {one.answer}: {one.text}" for one in apart]
 
     def _judge_totals(self, found: Balance) -> None:
-        heaps = read_report(self._report("heaps"))
+        heaps = sum(read_report(self._report(name)).sent for name in (_HEAPS, _NEXT_HEAPS))
         buffers = [self._buffers(self._report(name)) for name in (_BUFFERS, _NEXT_BUFFERS)]
         dropped = [
             sum(group.sums.get(field, 0) for group in one.groups.values())
             for one, field in zip(buffers, ("dropped", "packets_dropped"), strict=True)
         ]
         wanted: dict[str, tuple[int, Callable[[], int]]] = {
-            "heaps": (heaps.sent, lambda: self._sum("heapsTotal")),
+            "heaps": (heaps, lambda: self._sum("heapsTotal")),
             "heaps that came twice": (0, lambda: self._value("mid-sdp/control/0", "heapsDuplicated")),
-            "heaps of the account": (heaps.sent, lambda: self._value("mid-sdp/bus/0", "ingestHeapsConsumed")),
+            "heaps of the account": (heaps, lambda: self._value("mid-sdp/bus/0", "ingestHeapsConsumed")),
             "buffer reports of both versions": (
                 sum(one.sent for one in buffers),
-                lambda: self._value("mid-sdp/bus/0", "ingestBuffersUsed"),
+                lambda: self._value("mid-sdp/bus/0", "ingestBuffersConsumed"),
             ),
             "packets dropped, by both versions": (round(sum(dropped)), lambda: self._sum("bufferDroppedTotal")),
         }
@@ -220,6 +293,7 @@ class RollingUpgrade(CommandFaultRun):
         self._client.call_off()
         client = self.deployment.result(self._client, FollowerReport, 60.0)
         sent = {name: one.count for name, one in read_alert_report(self._report("alert-source")).sources.items()}
+        sent |= dict.fromkeys(_SOURCES, self._by_hand)
         received = read_entries(self._journal)
         found.rows += [
             ("alerts sent", sum(sent.values())),
@@ -229,8 +303,25 @@ class RollingUpgrade(CommandFaultRun):
         ]
         found.wrong += wrong_alerts(sent, log, received, client.lost)
 
+    def _judge_versions(self, found: Balance) -> None:
+        """Count the records of either release on each topic but those of bulk data; a dead letter is a finding."""
+        bus, rows = KafkaBus(self.deployment.connection, client="rolling"), []
+        for topic, entry in self.deployment.icd.topics.items():
+            if entry.qos == "bulk":  # too many to read; their totals are judged
+                continue
+            count = Counter(map(is_of_next, bus.read_all(topic)))
+            rows.append((topic, f"{count[False]:,}", f"{count[True]:,}"))
+            is_kept = topic in _BY_HAND and entry.cleanup == "delete"
+            if is_kept and count[True] < self._by_hand:
+                found.wrong.append(f"{topic}: {self._by_hand} records of the next release sent, {count[True]} found")
+        found.tables.append(table(("topic", "records of this release", "of the next one"), rows))
+        for letter in bus.read_all(DEAD_LETTERS):
+            said = {name: text.decode(errors="replace") for name, text in letter.headers if name.startswith("dl.")}
+            found.wrong.append(f"dead letter: {' '.join(said.values())}")
+
     def _value(self, device: str, attribute: str) -> int:
-        return int(self.deployment.values(device, attribute).get(attribute, -1))
+        found = self.deployment.values(device, attribute).get(attribute)
+        return -1 if found is None else int(found)
 
     def _sum(self, attribute: str) -> int:
         return sum(self._value(device, attribute) for device in self.deployment.devices("SdpIngestNode"))
