@@ -191,3 +191,17 @@ def test_totals_of_other_nodes_are_shown_when_their_own_window_closes():
     read(ledger, 1, partition=1, partitions=2)
     assert view.changed(ledger, instant(1 + CLOSED + 0.1))
     assert [total.reading(at).value for at in (0, 1)] == [20, 20]
+
+
+def test_totals_have_the_last_records_also_if_their_window_is_not_kept_any_more():
+    """Of a worker that is far behind: the ledger had counted them, and the shown totals stayed too low for ever."""
+    ledger, (view, columns) = node_ledger(), node_columns()
+    for window in range(8):
+        fold(ledger, *summary(0, window), instant(window + 0.5))
+        read(ledger, window)
+        assert view.changed(ledger, instant(window + CLOSED))
+    assert columns["heapsTotal"].reading(0).value == 80
+    fold(ledger, *summary(0, 0, 5, first=1000), instant(8.1))
+    looks = [view.changed(ledger, instant(7 + CLOSED + after)) for after in (0.2, 1.0, 1.9, 2.0, 2.1, 2.9)]
+    assert looks == [False, False, False, True, False, False], "once, and not before a window could have closed"
+    assert columns["heapsTotal"].reading(0).value == 85

@@ -30,6 +30,10 @@ _TOTALS = ("count", "late", "missing", "duplicates", "epoch", "newest_us", "hear
 """Totals of a group that readings need, beside sums; see `facade.kernel.windows.totals`."""
 _NEWEST = frozenset({"epoch", "newest_us", "heard"})
 """Totals whose value over all groups is the largest of them; others are added."""
+_USED = 0
+"""Row of `TelemetryView._marks` with the records in shown totals."""
+_SETTLED = 2
+"""Windows without another reading after which totals are shown that have grown since."""
 _OF_SEQUENCES: Mapping[Rule, str] = {"gaps": "missing", "duplicates": "duplicates", "late": "late"}
 """Names of totals by the rules over sequence numbers."""
 
@@ -115,6 +119,10 @@ class TelemetryView:
         """State of each device that was shown last; see `changed`."""
         self._late, self._same_until = -1, NEVER
         """Late records at the last look, and the time until which no reading can turn ATTR_INVALID."""
+        self._looked = np.zeros(len(self._devices), dtype=np.int64)
+        """Time of the newest reading of each device [Unix us]."""
+        self._settled_at = NEVER
+        """Time of the next look for totals that have grown since; see `_settled`."""
         self._said: tuple[object, Array] | None = None
         """What the State and Status of all devices, and of each one, were made of."""
         self.look: Look | None = None
@@ -141,7 +149,7 @@ class TelemetryView:
             windows = self._windows = self._of(shown, ledger)
             for one in windows.places:
                 self.closed[one.places] = self._plan.rule.closed_at(one.window)
-        elif late == self._late and now < self._same_until and not self._follows_totals:
+        elif late == self._late and now < min(self._same_until, self._settled_at) and not self._follows_totals:
             return False
         totals, sums = self._totals(ledger)
         heard, self._late = totals["heard"], late
@@ -149,8 +157,10 @@ class TelemetryView:
         over = sum(((silence > edge).astype(np.int64) + (age > edge) for edge in self._edges), 0 * windows.window)
         oldest = min(Time(heard.min()), Time(self.closed.min()), now)
         self._same_until = NEVER if over.any() or not self._edges else oldest + self._edges[0]
-        used = totals["count"] if self._follows_totals else 0 * over
-        marks = np.array([windows.window, windows.count, windows.is_whole, totals["late"], used, over])
+        self._settled_at = Time(now + self._plan.length_us)
+        used = totals["count"]
+        shown_used = used if self._marks is None else np.where(self._settled(now), used, self._marks[_USED])
+        marks = np.array([shown_used, windows.window, windows.count, windows.is_whole, totals["late"], over])
         is_chosen = np.ones(len(over), dtype=np.bool_)
         if self._marks is not None and self.look is not None:
             is_chosen = (marks != self._marks).any(axis=0)
@@ -158,9 +168,18 @@ class TelemetryView:
                 return False
             if not is_chosen.all():  # the others keep their shown values
                 totals, sums = _kept(is_chosen, totals, self.look.totals), _kept(is_chosen, sums, self.look.sums)
-        self._marks = marks
+        marks[_USED] = np.where(is_chosen, used, shown_used)
+        self._marks, self._looked[is_chosen] = marks, now
         self.look = Look(now, windows.places, windows.is_whole, self.closed.copy(), heard, totals, sums)
         return True
+
+    def _settled(self, now: Time) -> Array:
+        """Return of which devices the totals are shown, although their shown windows and late records are as before.
+
+        The records of an open window are shown when it is closed. Those of a window that is not kept any more would
+        never be shown if they were the last ones, so the totals of a device without another reading catch up.
+        """
+        return np.abs(now - self._looked) >= (0 if self._follows_totals else _SETTLED * self._plan.length_us)
 
     def _shown(self, ledger: WindowLedger) -> Sequence[ShownWindow]:
         if self._groups:
