@@ -157,7 +157,7 @@ class TelemetryView:
         over = sum(((silence > edge).astype(np.int64) + (age > edge) for edge in self._edges), 0 * windows.window)
         oldest = min(Time(heard.min()), Time(self.closed.min()), now)
         self._same_until = NEVER if over.any() or not self._edges else oldest + self._edges[0]
-        self._settled_at = Time(now + self._plan.length_us)
+        self._settled_at = now + self._plan.length_us
         used = totals["count"]
         shown_used = used if self._marks is None else np.where(self._settled(now), used, self._marks[_USED])
         marks = np.array([shown_used, windows.window, windows.count, windows.is_whole, totals["late"], over])
