@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from facade.infra import local
+from facade.kernel.bus.kafka import timeouts
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
@@ -167,3 +169,21 @@ def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
     found = [message.value() for message in deployment.messages(RESULT) if message.value() is not None]
     assert found == [b"first", b"second", b"third"]
     log.close()
+
+
+def test_an_end_that_is_written_again_leaves_no_offset_in_the_group(deploy: Callable[..., Deployment]) -> None:
+    """`bus check` found the group behind on a partition that it does not read, for good."""
+    deployment = deploy(nodes=1, prepare=False)
+    deployment.create_topics()
+    connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
+    group, place = f"{deployment.prefix}again", TopicPartition(deployment.topic(SOURCE), 0, 7)
+    member = connection.consumer(BusHealth(), {"group.id": group})
+    producer = TransactionalProducer(connection, f"{group}-0", BusHealth())
+    producer.write([Record(topic=SOURCE, key=b"0", value=b"", partition=0)], [place], member)
+    producer._unanswered_since = -timeouts.HANGING
+    producer.end_again(member)
+    admin = AdminClient({"bootstrap.servers": deployment.bootstrap})  # without a name it is gone before the answer
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], require_stable=True)
+    found = asked[group].result().topic_partitions
+    assert [(one.topic, one.partition, one.offset) for one in found] == [(place.topic, 0, 7)]
+    member.close()

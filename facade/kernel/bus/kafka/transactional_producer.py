@@ -343,8 +343,8 @@ class TransactionalProducer:
         """End the group's part of this slot's transactions again, if no positions came for `timeouts.HANGING`.
 
         A killed broker may have lost the end of a transaction on the group's offsets. Then the group's answer waits for
-        that end for ever. The next end marker of the same producer ends it as well, and it may be a commit: nothing
-        trusts these offsets.
+        that end for ever. The next end marker of the same producer ends it as well. It is an abort, which leaves no
+        offset behind: nothing trusts these offsets, but those who watch the lag of a group read them.
         """
         now = self._connection.clock.monotonic()
         self._unanswered_since = min(self._unanswered_since, now)
@@ -360,7 +360,7 @@ class TransactionalProducer:
             with self._watched():
                 client.begin_transaction()
                 client.send_offsets_to_transaction([place], member.consumer_group_metadata(), timeouts.STEP)
-                client.commit_transaction(timeouts.STEP)
+                client.abort_transaction(timeouts.STEP)
         except KafkaException as error:
             self._producer = None
             self._connection.note(self._health, f"transactions of {self._name} cannot be ended again: {error.args[0]}")
