@@ -152,10 +152,11 @@ class BatchReader:
 
     def row(self, batch: ReadBatch, number: int) -> bytes:
         """Return one row of a batch as the JSON of its message; a missing value is null."""
-        found: dict[str, Any] = {"schema": self._version, **batch.header.constants}
+        found: dict[str, Any] = dict(batch.header.constants)
         for name, column in batch.content.columns.items():
             is_null = name in batch.content.nulls and batch.content.nulls[name][number]
             found[name] = None if is_null else column[number].item() + batch.header.bases.get(name, 0)
+        found["schema"] = self._version  # a later release may have a column of this name
         return _encode({name: found[name] for name in self._order})
 
 

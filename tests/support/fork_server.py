@@ -2,8 +2,9 @@
 
 A process of ours spends most of its start on imports: 0.8 s of processor time for a device server, and a run of all
 tests starts several hundred processes. What is forked is a process like any other, with an id, a session, a log, an
-environment and an exit code of its own, and it can be killed and stopped. Two things differ. Its command line and its
-environment in ``/proc`` are those of the server, and modules are imported already. So tests of imports, of the start
+environment and an exit code of its own, and it can be killed and stopped. Some things differ. Its command line and its
+environment in ``/proc`` are those of the server, modules are imported already, linear algebra has one thread, and
+output is not buffered. So tests of imports, of the start
 itself and of memory execute their programs; so does whatever has an environment that Python or a library may have read
 before. The server makes no thread, and no object of Kafka or Tango.
 """

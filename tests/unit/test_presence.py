@@ -1,12 +1,15 @@
 """Which process is missed: by tables of who gave signs of life, and who should."""
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
 import pytest
 
+from facade.flows.commands.composition import CommandsHealth
+from facade.flows.commands.flow import Components
 from facade.flows.overview.replicas import Replicas
 from facade.kernel.clock import SECOND, ManualClock, as_time
 from facade.kernel.config import Settings
@@ -336,3 +339,45 @@ def test_one_more_worker_is_advised_with_a_slot_unless_it_finds_one(worker):
     start = f"sdp-facade {' '.join(worker.start)}"
     free = "" if worker.finds_slot else " --slot N, with a number N that no running worker has"
     assert do.endswith(f"start one more worker: {start}{free}.")
+
+
+def hear(heartbeats: Heartbeats, lives: Mapping[str, Iterable[float]]) -> None:
+    """Fold heartbeats of controllers, and of the server `srv`, at some times, in their order."""
+    for at, name in sorted((at, name) for name, times in lives.items() for at in times):
+        role = "server" if name == "srv" else "controller"
+        beat = HeartbeatMessage(
+            component=name, incarnation="1", devices=["mid-sdp/subarray/01"], time=0, interval=1.0, role=role
+        )
+        heartbeats.fold(replace(heartbeat_record(beat), timestamp_us=as_time(at)), count=True)
+
+
+def controllers(lives: Mapping[str, Iterable[float]]) -> tuple[CommandsHealth, Heartbeats]:
+    """Return the health of controllers, and the heartbeats of which it is made."""
+    heartbeats, components = Heartbeats(), Components()
+    heartbeats.listeners.append(components.fold)
+    hear(heartbeats, lives)
+    server = SimpleNamespace(
+        share=lambda kind: components,
+        heartbeats=lambda: heartbeats,
+        devices_with_commands=list,
+        has_read=lambda *topics: False,
+        clock=ManualClock(),
+    )
+    return CommandsHealth(server), heartbeats
+
+
+def test_a_controller_that_died_in_an_outage_is_no_rival_of_its_successor():
+    """`twoControllers` told operators to stop one of two, of which one was dead."""
+    for last in range(162, 180):
+        srv = [*range(90, 100), *range(160, last)]
+        found, _ = controllers({"a": range(90, 100), "b": range(161, last), "srv": srv})
+        said = [one.alarm[0] for one in found.issues(as_time(last))]
+        assert said == ["controllerSilent"] * (last > 171), last
+
+
+def test_a_dead_controller_is_silent_although_the_clock_of_the_broker_was_set_back():
+    """Its last heartbeat was in the future for an hour."""
+    found, heartbeats = controllers({"a": range(3600, 3700), "srv": range(3600, 3700)})
+    assert not [*found.issues(as_time(3700))]
+    hear(heartbeats, {"srv": range(60)})
+    assert [one.alarm[0] for one in found.issues(as_time(60))] == ["controllerSilent"]

@@ -179,7 +179,7 @@ def withdraw(gateway: "Gateway", device: str, decision: Decision, headers: Heade
         with gateway.checking:
             waiting = _decided(gateway, device, decision, "WithdrawCommand", where).message
             # Each person may do one of the two: approve a command or withdraw it.
-            if is_second_person(waiting, operator):
+            if waiting.operator.strip() and _identity(waiting.operator) != _identity(operator):
                 expected = f"expected the person who gave it, {_giver(waiting)}"
                 what = f"{waiting.command}: {expected}, got {operator}, from {client}"
                 raise CommandRefused(NOT_ALLOWED, what, where)

@@ -318,7 +318,8 @@ class CommandsHealth(HealthSource):
     def issues(self, now: Time) -> Iterator[HealthIssue]:
         """Return silent and surplus controllers, and devices without a controller."""
         at = self._heartbeats.judged_at
-        for text in rivalries(self._components, at):
+        # Two that were heard now: one that died in an outage has no rival in its successor.
+        for text in rivalries(self._components, self._heartbeats.newest_at):
             yield HealthIssue(FAILED, text, ("twoControllers", ORIGIN))
         for name, text in silences(self._components, at).items():
             # Without another controller no command is executed.

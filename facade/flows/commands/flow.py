@@ -23,11 +23,12 @@ from facade.flows.commands.tracker import Tracker
 from facade.kernel import tracing
 from facade.kernel.bus.port import Record
 from facade.kernel.bus.signatures import UNSIGNED, Signatures
-from facade.kernel.clock import Clock, Duration, Time
+from facade.kernel.clock import NEVER, Clock, Duration, Time
 from facade.kernel.codec.decode import MessageType
 from facade.kernel.codec.plausible import wrong_key
 from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
 from facade.kernel.runtime.flow import Flow
+from facade.kernel.runtime.heartbeats import SILENT
 from facade.sdp.device_state import DeviceStates
 
 if TYPE_CHECKING:
@@ -64,11 +65,16 @@ class Components:
         """All controllers with heartbeats, also those that have ended."""
         self._former: dict[str, str] = {}
         """Incarnation of each controller before the present one."""
+        self._newest = NEVER
+        """Time of the last heartbeat of all."""
         self._twice: dict[str, Time] = {}
         """Last heartbeat of a controller's former incarnation, while the present one runs."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended: Time) -> None:
         """Process a heartbeat; after the final one its sender is forgotten."""
+        if appended < self._newest - SILENT:  # the broker's clock was set back: no time is in the future
+            self.newest = {name: (beat, min(at, appended)) for name, (beat, at) in self.newest.items()}
+        self._newest = appended
         if heartbeat.role != "controller":
             return
         self.heard.add(heartbeat.component)

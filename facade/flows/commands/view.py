@@ -218,7 +218,7 @@ class SubarrayView(DeviceView):
         silent = silences(sources.components, at, self._device).values()
         alive = sources.components.alive_for(self._device, at, SILENT)
         (degraded if alive else failed).extend(silent)
-        failed.extend(rivalries(sources.components, at, self._device))
+        failed.extend(rivalries(sources.components, sources.heartbeats.newest_at, self._device))
         if obs_state == FAULT:
             failed.append("obsState is FAULT; see errorMessages")
         if why := self.stuck(now):

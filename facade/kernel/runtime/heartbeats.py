@@ -209,6 +209,11 @@ class Heartbeats(Flow):
         return self._newest - max(self._flowing_since, at)
 
     @property
+    def newest_at(self) -> Time:
+        """Return the append time of the newest heartbeat."""
+        return self._newest
+
+    @property
     def judged_at(self) -> Time:
         """Return the time at which silence is judged: that of the newest heartbeat.
 
