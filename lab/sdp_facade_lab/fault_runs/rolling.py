@@ -20,12 +20,15 @@ import msgspec
 
 from facade.flows.alerts.messages import ALERTS, Action, Alert, decode_alert_or_action
 from facade.flows.alerts.simulator.stream import read_alert_report
+from facade.flows.commands.messages import ACKS, AckMessage, decode_ack
+from facade.flows.commands.outcomes import COMPLETED
 from facade.flows.telemetry.simulator.ingest import read_report
 from facade.flows.telemetry.simulator.telemetry_cli import TelemetryReport
 from facade.infra.processes import Process
 from facade.kernel.bus.dead_letters import TOPIC as DEAD_LETTERS
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.port import Record
+from facade.kernel.clock import as_seconds
 from facade.kernel.console import table
 from facade.kernel.errors import InfraError
 from sdp_facade_lab.balance import Balance
@@ -62,6 +65,8 @@ _BY_HAND: Final[Mapping[str, str]] = {
     "reservations": "reservation",
 }
 """Messages by topic of which the run sends a record of either release with each replacement."""
+_BY_PROCESSES: Final = "command-acks", "heartbeats", "state"
+"""Topics that the processes which were replaced write all the time."""
 _SOURCES: Final = "rolling/present", "rolling/next"
 _WORKERS: Final = {f"aggregate-{slot}": slot for slot in range(WORKERS)}
 _SERVERS: Final = ("alerts", "calibration", "control", "ingest-00", "ingest-01", "quality", "subarray")
@@ -309,7 +314,12 @@ class RollingUpgrade(CommandFaultRun):
         for topic, entry in self.deployment.icd.topics.items():
             if entry.qos == "bulk":  # too many to read; their totals are judged
                 continue
-            count = Counter(map(is_of_next, bus.read_all(topic)))
+            records = bus.read_all(topic)
+            count = Counter(map(is_of_next, records))
+            if topic == ACKS and not any(map(self._is_completed_at_last, records)):
+                found.wrong.append("no command was completed after the last replacement")
+            if topic in _BY_PROCESSES and not count[True]:
+                found.wrong.append(f"{topic}: the processes of the next release have written none of its records")
             rows.append((topic, f"{count[False]:,}", f"{count[True]:,}"))
             is_kept = topic in _BY_HAND and entry.cleanup == "delete"
             if is_kept and count[True] < self._by_hand:
@@ -318,6 +328,11 @@ class RollingUpgrade(CommandFaultRun):
         for letter in bus.read_all(DEAD_LETTERS):
             said = {name: text.decode(errors="replace") for name, text in letter.headers if name.startswith("dl.")}
             found.wrong.append(f"dead letter: {' '.join(said.values())}")
+
+    def _is_completed_at_last(self, record: Record) -> bool:
+        ack = decode_ack(record.value)
+        last = max(end for _, _, end in self._away)
+        return isinstance(ack, AckMessage) and ack.status == COMPLETED and as_seconds(ack.time) > last
 
     def _value(self, device: str, attribute: str) -> int:
         found = self.deployment.values(device, attribute).get(attribute)
