@@ -308,7 +308,7 @@ class LogNames:
         if record.topic == POSITIONS and record.key:
             try:
                 self._positions[record.key] = self._position.decode(value)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 self._positions.pop(record.key, None)
         return record if value == record.value else dataclasses.replace(record, value=value)
 

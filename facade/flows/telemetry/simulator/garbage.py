@@ -78,7 +78,6 @@ GARBAGE: tuple[Garbage, ...] = (
     _bad("other-message", _with(schema="ingest-summary/1"), Reason.VERSION),
     _bad("version-as-number", _with(schema=1), Reason.VERSION),
     _bad("missing-key", _without("latency"), Reason.SCHEMA),
-    _bad("unknown-key", _with(colour="green"), Reason.SCHEMA),
     _bad("number-as-string", _with(received="512"), Reason.SCHEMA),
     _bad("boolean", _with(lost=True), Reason.SCHEMA),
     _bad("null-member", _with(late=None), Reason.SCHEMA),
