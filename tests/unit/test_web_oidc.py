@@ -211,6 +211,17 @@ def test_only_the_browser_that_began_a_sign_in_ends_it(pages: Callable[[], TestC
     assert page.get("/sso/sign-in", params=back).status_code == 303
 
 
+def test_forged_returns_are_counted_before_the_provider_is_asked(
+    pages: Callable[[], TestClient], given: Provider
+) -> None:
+    """A browser that makes up its cookie can make up the state as well."""
+    page = pages()
+    page.cookies["sdp_sign_in"] = "begun"
+    forged = {"state": oidc._derived("begun", "state"), "code": "x"}
+    statuses = {page.get("/sso/sign-in", params=forged).status_code for _ in range(201)}
+    assert (statuses, given.asked["/token"] <= 200) == ({403, 429}, True)
+
+
 def test_a_code_counts_once_and_with_its_verifier(sign_on: SignOn, given: Provider) -> None:
     back = given.let_in(sign_on.begin("begun"), "4711")
     stolen = back | {"state": given.let_in(sign_on.begin("another"), "4711")["state"]}

@@ -391,6 +391,7 @@ class _Pages:
 
         async def back(request: Request) -> Response:
             """Let a person in who comes from the provider; the cookie shows that this browser began."""
+            self._doors.questions.count(_address(request))  # each asks the provider, also one with a forged cookie
             secret, given = request.cookies.get(cookie(request.url.scheme, SIGN_IN_COOKIE), ""), request.query_params
             key = await self._of_provider.run(lambda: sign_on.finish(secret, given), is_person=False)
             session = self._doors.open(key)
