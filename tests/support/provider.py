@@ -33,6 +33,8 @@ class Provider:
         """Fields of each answer with tokens."""
         self.status = 200
         """Of each answer; another one: it is out of order."""
+        self.failing = ""
+        """Subject for whom each refresh token fails, with a fault of the provider."""
         self.asked: Counter[str] = Counter()
         self.left: list[dict[str, str]] = []
         """What browsers asked for when they signed out."""
@@ -68,6 +70,8 @@ class Provider:
             return 401, {"error": "invalid_client"}
         if asked["grant_type"] == "refresh_token":
             begun, sub = {}, self._refresh.pop(asked["refresh_token"], "")
+            if sub and sub == self.failing:
+                return 500, {}
         else:
             begun = self._codes.pop(asked["code"], {})
             sub, digest = begun.get("as", ""), hashlib.sha256(asked["code_verifier"].encode()).digest()

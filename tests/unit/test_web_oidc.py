@@ -63,14 +63,18 @@ def sign_on(given: Provider, clock: ManualClock, tmp_path: Path) -> SignOn:
 
 
 @pytest.fixture
-def pages(sign_on: SignOn, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], TestClient]]:
+def doors(sign_on: SignOn, clock: ManualClock) -> Doors:
+    return Doors(lambda: {**PEOPLE, **sign_on.people()}, clock, has_provider=True)
+
+
+@pytest.fixture
+def pages(sign_on: SignOn, doors: Doors, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], TestClient]]:
     """Give browsers at one server of the page."""
     Asked.calls, Asked.error = [], None
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
     monkeypatch.setattr(web_app, "_STEP", 0.01)
     kept.clear()
     site, recorded = Site("db:10000", ICD, lambda: DEVICES, SystemClock()), Recorded()
-    doors = Doors(lambda: {**PEOPLE, **sign_on.people()}, clock, has_provider=True)
     app = make_app(
         Feed(recorded, recorded, SystemClock()), site, doors, hosts=["localhost"], keep=kept.append, sign_on=sign_on
     )
@@ -92,8 +96,8 @@ def signed_in(page: TestClient, given: Provider, sub: str = "4711") -> TestClien
     return page
 
 
-def finished(sign_on: SignOn, given: Provider) -> bytes:
-    return sign_on.finish("begun", given.let_in(sign_on.begin("begun"), "4711"))
+def finished(sign_on: SignOn, given: Provider, sub: str = "4711") -> bytes:
+    return sign_on.finish("begun", given.let_in(sign_on.begin("begun"), sub))
 
 
 def name(page: TestClient) -> str:
@@ -242,15 +246,17 @@ def test_a_sign_in_begins_on_our_own_page_only(pages: Callable[[], TestClient]) 
 
 
 def test_a_session_ends_within_a_minute_after_its_role(
-    pages: Callable[[], TestClient], given: Provider, clock: ManualClock
+    pages: Callable[[], TestClient], given: Provider, sign_on: SignOn, doors: Doors, clock: ManualClock
 ) -> None:
     page = signed_in(pages(), given)
     given.people["4711"] = ANNA | {"groups": ["sdp-experts", "sdp-operators"]}
     clock.sleep(CONFIRMED_EACH)
-    until(lambda: page.get("/api/me").json()["role"] == "expert", "the new role counts")
+    until(lambda: PageRole.EXPERT in [one.role for one in sign_on.people().values()], "the new role counts")
+    assert page.get("/api/me").json()["role"] == "expert"
     given.people["4711"] = ANNA | {"groups": []}
     clock.sleep(CONFIRMED_EACH)
-    until(lambda: page.get("/api/me").json()["ended"], "the session has ended")
+    until(lambda: not doors.present(), "the session has ended")
+    assert page.get("/api/me").json()["ended"]
     given.people["4711"] = ANNA  # who gets the role back signs in again
     signed_in(pages(), given)
     assert name(page) == ""
@@ -264,20 +270,49 @@ def test_a_confirmation_must_be_of_the_same_person(
     key = finished(sign_on, given)
     given.spoil = lambda told: told.update(other)
     clock.sleep(CONFIRMED_EACH)
-    assert sign_on.step({key}) == [key]
+    assert sign_on.step({key}) == key
     assert sign_on.people() == {}
+
+
+def test_sessions_end_before_others_are_asked_for(sign_on: SignOn, given: Provider, clock: ManualClock) -> None:
+    """The provider may take seconds for each."""
+    given.people["4712"] = {"name": "Eve", "groups": "sdp-experts"}
+    present = [finished(sign_on, given, sub) for sub in ("4711", "4712")]
+    del given.people["4711"]
+    clock.sleep(CONFIRMED_EACH)
+    assert (sign_on.step(present), given.asked["/token"]) == (present[0], 3)
+    assert (sign_on.step(present), given.asked["/token"]) == (None, 4)
+
+
+def test_a_person_for_whom_the_provider_fails_keeps_nobody_waiting(
+    sign_on: SignOn, given: Provider, clock: ManualClock
+) -> None:
+    """The others lost their rights after a minute."""
+    given.people["4712"] = {"name": "Eve", "groups": "sdp-experts"}
+    present = [finished(sign_on, given, sub) for sub in ("4711", "4712")]
+    given.failing = "4711"
+    for _ in range(3):
+        assert [*sign_on.people()][-1] == present[1]
+        clock.sleep(CONFIRMED_EACH)
+        sign_on.step(present)
+    assert [*sign_on.people()] == [present[1]]
 
 
 def test_a_person_without_a_session_is_not_asked_for(sign_on: SignOn, given: Provider, clock: ManualClock) -> None:
     finished(sign_on, given)
     clock.sleep(CONFIRMED_EACH)
-    assert sign_on.step(set()) == []
+    assert sign_on.step(set()) is None
     assert (sign_on.people(), given.asked["/token"]) == ({}, 1)
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401, 302])
 def test_without_the_provider_rights_by_it_pause_and_tokens_work(
-    pages: Callable[[], TestClient], given: Provider, clock: ManualClock, caplog: pytest.LogCaptureFixture, status: int
+    pages: Callable[[], TestClient],
+    sign_on: SignOn,
+    given: Provider,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
 ) -> None:
     page, other = signed_in(pages(), given), pages()
     given.status = status
@@ -296,7 +331,8 @@ def test_without_the_provider_rights_by_it_pause_and_tokens_work(
     assert name(other) == "anna"
     given.status = 200
     clock.sleep(CONFIRMED_EACH)
-    until(lambda: name(page).startswith(HERS), "the provider has confirmed the role, and the session goes on")
+    until(sign_on.people, "the provider has confirmed the role")
+    assert name(page).startswith(HERS), "the session goes on"
 
 
 def test_another_issuer_s_document_is_refused(

@@ -422,12 +422,10 @@ class _Pages:
         while (sign_on := self._sign_on) is not None:
             await asyncio.sleep(_STEP)
             try:
-                ended = await to_thread.run_sync(sign_on.step, self._doors.present())
+                while (key := await to_thread.run_sync(sign_on.step, self._doors.present())) is not None:
+                    self._doors.sign_out_everywhere(key)
             except Exception:
                 _log.exception("the rights of people who signed in by %s were not confirmed", sign_on.name)
-                continue
-            for key in ended:
-                self._doors.sign_out_everywhere(key)
 
     def _person(self, request: Request, *, used: bool = False) -> Person:
         return self._doors.who(_session(request), used=used)

@@ -200,18 +200,18 @@ class SignOn:
         self._known[key] = known
         return key
 
-    def step(self, present: Collection[bytes]) -> list[bytes]:
-        """Have due rights confirmed, and return the keys of people whose sessions must end.
+    def step(self, present: Collection[bytes]) -> bytes | None:
+        """Have due rights confirmed, and return the key of the first person whose sessions must end; None: nobody's.
 
         Parameters
         ----------
         present
             Keys of people with sessions; others are forgotten.
         """
-        ended = []
-        for key, known in list(self._known.items()):
+        # Who was asked for longest ago comes first: one whose questions fail keeps nobody waiting for ever.
+        for key, known in sorted(self._known.items(), key=lambda one: one[1].asked):
             if (now := self._clock.monotonic()) - known.asked < CONFIRMED_EACH:
-                continue
+                break
             fresh, known.asked = None, now
             try:
                 if key in present:
@@ -228,11 +228,11 @@ class SignOn:
                 continue
             if fresh is not None:
                 self._known[key] = fresh
-            else:
-                self._known.pop(key, None)
-                if key in present:
-                    ended.append(key)
-        return ended
+                continue
+            self._known.pop(key, None)
+            if key in present:
+                return key
+        return None
 
     def leave(self, key: bytes) -> str | None:
         """Forget a person, and return where the browser goes to sign out at the provider; empty: nowhere.
