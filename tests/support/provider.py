@@ -36,6 +36,8 @@ class Provider:
         self.failing = ""
         """Subject for whom each refresh token fails, with a fault of the provider."""
         self.asked: Counter[str] = Counter()
+        self.other_keys: list[dict[str, Any]] = []
+        """Keys beside the one that signs."""
         self.left: list[dict[str, str]] = []
         """What browsers asked for when they signed out."""
         self._codes: dict[str, dict[str, str]] = {}
@@ -111,7 +113,7 @@ def provider(clock: Clock) -> Iterator[Provider]:
                 one.left.append(asked)
                 self._go(asked["post_logout_redirect_uri"])
             else:
-                keys = {"keys": [one.key.as_dict(private=False)]}
+                keys = {"keys": [*one.other_keys, one.key.as_dict(private=False)]}
                 self._json(one.status, keys if parts.path == "/keys" else one.document())
 
         def do_POST(self) -> None:
