@@ -283,7 +283,8 @@ class _Pages:
     def _timeline(self, device: str, begin: str, end: str, post_mortem: str) -> Any:
         of = self._timelines
         if post_mortem:
-            of = Timelines(self._feed, self._site, SystemClock(), self._archived().of(post_mortem).timeline)
+            archive = self._archived().of(post_mortem).timeline
+            of = Timelines(self._feed, self._site, SystemClock(), archive, is_kept=True)
         return of.between(device, begin, end)
 
     def _post_mortems(self, condition: str, source: str) -> Any:

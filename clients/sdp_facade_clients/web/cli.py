@@ -102,6 +102,8 @@ def web(
     require_tango_database(tango_host)
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key: expected both or neither, got one")
+    if post_mortems and not archive:
+        raise ConfigError("--post-mortems: expected --archive as well, got none")
     proxies = [_network(one) for one in proxy or ()]
     if how := how_to_install():
         raise ConfigError(f"the operator's page is not installed; install it by: {how}")
