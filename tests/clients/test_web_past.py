@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from facade.archive.stores import FolderStore
 from facade.infra.ports import choose_port
@@ -238,6 +238,13 @@ def test_a_critical_alarm_leads_to_its_post_mortem(
     monkeypatch.setattr(Asked, "alarms", [alarm | {"text": "x", "occurrence": 1, "raised_at": 1.8e9}])
     with served(tmp_path / "now", monkeypatch, SystemClock(), f"{tmp_path / 'kept'}") as address:
         page = opened(browser, f"{address}/#/alarms")
+        held: list[Route] = []
+        page.route("**/api/site*", lambda route: held.append(route))
+        page.reload()
+        expect(page.get_by_text("Connecting …")).to_be_visible()
+        for one_held in held:
+            one_held.continue_()
+        page.unroute("**/api/site*")
         page.get_by_text("Post-mortems of CRITICAL alarms").click()
         expect(page.locator("main").get_by_role("link", name="2027-01-15 08:10:10 UTC")).to_have_count(1)
         page.get_by_role("group", name="Alarms", exact=True).locator(".row button").click()

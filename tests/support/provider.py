@@ -33,7 +33,11 @@ class Provider:
         """Fields of each answer with tokens."""
         self.status = 200
         """Of each answer; another one: it is out of order."""
+        self.failing = ""
+        """Subject for whom each refresh token fails, with a fault of the provider."""
         self.asked: Counter[str] = Counter()
+        self.other_keys: list[dict[str, Any]] = []
+        """Keys beside the one that signs."""
         self.left: list[dict[str, str]] = []
         """What browsers asked for when they signed out."""
         self._codes: dict[str, dict[str, str]] = {}
@@ -68,6 +72,8 @@ class Provider:
             return 401, {"error": "invalid_client"}
         if asked["grant_type"] == "refresh_token":
             begun, sub = {}, self._refresh.pop(asked["refresh_token"], "")
+            if sub and sub == self.failing:
+                return 500, {}
         else:
             begun = self._codes.pop(asked["code"], {})
             sub, digest = begun.get("as", ""), hashlib.sha256(asked["code_verifier"].encode()).digest()
@@ -107,7 +113,7 @@ def provider(clock: Clock) -> Iterator[Provider]:
                 one.left.append(asked)
                 self._go(asked["post_logout_redirect_uri"])
             else:
-                keys = {"keys": [one.key.as_dict(private=False)]}
+                keys = {"keys": [*one.other_keys, one.key.as_dict(private=False)]}
                 self._json(one.status, keys if parts.path == "/keys" else one.document())
 
         def do_POST(self) -> None:

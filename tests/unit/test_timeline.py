@@ -199,6 +199,20 @@ def test_without_its_archive_a_page_tells_why_and_what_the_devices_know(
         assert "expected a whole file of an archive" in answer["unknown"]["archive"]
 
 
+def test_nothing_of_now_is_added_to_a_post_mortem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    observation(tmp_path)
+    given = {"id": "1", "name": "AssignResources", "status": "COMPLETED", "submitted_time": utc_text(at(500))}
+    scene = Scene(ManualClock(B + 600))
+    asked(monkeypatch, None, scene, [given])
+    made = site(DEVICES)
+    archive = ArchivedAnswers(FolderStore(tmp_path), ICD, made, scene.clock, 50).timeline
+    kept = Timelines(scene.feed, made, scene.clock, archive, is_kept=True).between(
+        "", utc_text(at(0)), utc_text(at(600))
+    )
+    assert "1" not in [one["id"] for one in kept["commands"]]
+    assert Asked.calls == []
+
+
 def test_a_device_is_asked_for_its_commands_once_for_all_and_not_while_it_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

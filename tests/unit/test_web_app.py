@@ -22,6 +22,7 @@ from sdp_facade_clients.ask import AskedDevice
 from sdp_facade_clients.events import DeviceEvent
 from sdp_facade_clients.web import STATIC
 from sdp_facade_clients.web import app as web_app
+from sdp_facade_clients.web import cli as web_cli
 from sdp_facade_clients.web import site as web_site
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.doors import Doors, TooManyRequests, read_tokens
@@ -545,3 +546,29 @@ def test_too_many_requests_are_told_to_wait(page: TestClient) -> None:
     sign_in(page, "anna")
     codes = {page.post("/api/check", json=COMMAND).status_code for _ in range(40)}
     assert 429 in codes
+
+
+def test_reports_of_kafka_are_served_between_acts_and_queued_ones_leave_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The next act served them all in the event loop, hours later."""
+    polled, closed = threading.Event(), list[float]()
+
+    class Writer:
+        def poll(self) -> None:
+            polled.set()
+
+        def close(self, timeout: float) -> None:
+            closed.append(timeout)
+
+    class Bus:
+        def __init__(self, connection: object, *, client: str) -> None:
+            self.writer = Writer
+
+    monkeypatch.setattr(web_cli, "load_client_settings", lambda: None)
+    monkeypatch.setattr(web_cli, "Connection", lambda settings, *, clock: None)
+    monkeypatch.setattr(web_cli, "KafkaBus", Bus)
+    with web_cli._kept(SystemClock()):
+        assert polled.wait(HANG)
+        assert closed == []
+    assert closed == [2.0]

@@ -200,6 +200,34 @@ def test_a_browser_that_takes_a_snapshot_for_minutes_gets_another_one() -> None:
     assert kinds == [b"event: snapshot", b"event: snapshot"]
 
 
+def test_a_browser_that_is_stuck_at_one_frame_keeps_no_other() -> None:
+    """It kept all that were new before, and was given them minutes later."""
+    scene = Scene()
+
+    async def stuck() -> list[bytes]:
+        scene.feed.step()
+        stream = scene.feed.stream()
+        found = [await anext(stream)]
+        for _ in range(3):
+            scene.feed.step()
+        found.append(await anext(stream))
+        for _ in range(KEPT_FRAMES):
+            scene.feed.step()
+        return [*found, await anext(stream)]
+
+    kinds = [text.split(b"\n")[1] for text in asyncio.run(stuck())]
+    assert kinds == [b"event: snapshot", b"event: news", b"event: snapshot"]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "\u0663", "1_0", ""])
+def test_an_id_that_is_no_number_of_ours_means_a_snapshot(scene: Scene, number: str) -> None:
+    for _ in range(10):
+        scene.feed.step()
+    ((id, _, _),) = scene.given()
+    scene.feed.step()
+    assert [kind for _, kind, _ in scene.given(f"{id.partition('-')[0]}-{number}")] == ["snapshot"]
+
+
 def test_frames_come_without_news_too() -> None:
     """A browser learns from the silence of its stream that the server has gone."""
     scene = Scene()

@@ -63,14 +63,18 @@ def sign_on(given: Provider, clock: ManualClock, tmp_path: Path) -> SignOn:
 
 
 @pytest.fixture
-def pages(sign_on: SignOn, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], TestClient]]:
+def doors(sign_on: SignOn, clock: ManualClock) -> Doors:
+    return Doors(lambda: {**PEOPLE, **sign_on.people()}, clock, has_provider=True)
+
+
+@pytest.fixture
+def pages(sign_on: SignOn, doors: Doors, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], TestClient]]:
     """Give browsers at one server of the page."""
     Asked.calls, Asked.error = [], None
     monkeypatch.setattr(web_site, "AskedDevice", Asked)
     monkeypatch.setattr(web_app, "_STEP", 0.01)
     kept.clear()
     site, recorded = Site("db:10000", ICD, lambda: DEVICES, SystemClock()), Recorded()
-    doors = Doors(lambda: {**PEOPLE, **sign_on.people()}, clock, has_provider=True)
     app = make_app(
         Feed(recorded, recorded, SystemClock()), site, doors, hosts=["localhost"], keep=kept.append, sign_on=sign_on
     )
@@ -92,8 +96,8 @@ def signed_in(page: TestClient, given: Provider, sub: str = "4711") -> TestClien
     return page
 
 
-def finished(sign_on: SignOn, given: Provider) -> bytes:
-    return sign_on.finish("begun", given.let_in(sign_on.begin("begun"), "4711"))
+def finished(sign_on: SignOn, given: Provider, sub: str = "4711") -> bytes:
+    return sign_on.finish("begun", given.let_in(sign_on.begin("begun"), sub))
 
 
 def name(page: TestClient) -> str:
@@ -196,6 +200,36 @@ def test_new_keys_of_the_provider_are_read_and_old_ones_forgotten(
         sign_on.signed_out(old)
 
 
+def test_keys_that_cannot_be_used_are_left_out(
+    sign_on: SignOn, given: Provider, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given.other_keys = [{"kty": "EC", "crv": "P-999", "x": "a", "y": "b", "kid": "1"}, {"kty": "new"}]
+    finished(sign_on, given)
+    monkeypatch.setattr(given.key, "as_dict", lambda *, private: {"kty": "RSA"})
+    clock.sleep(300)
+    with pytest.raises(InfraError, match="expected one that can be used, got KeyParameterError"):
+        sign_on.begin("begun")
+
+
+def test_a_new_key_that_may_not_be_read_yet_ends_no_session(
+    sign_on: SignOn, given: Provider, clock: ManualClock
+) -> None:
+    """The refresh token counts once: the next confirmation is by the new one."""
+    key = finished(sign_on, given)
+    clock.sleep(CONFIRMED_EACH)
+    given.rotate()
+    stray = given.token("4711", events=LOGOUT)
+    given.rotate()
+    with pytest.raises(SignInRefused):
+        sign_on.signed_out(stray)
+    given.rotate()
+    assert sign_on.step([key]) is None
+    clock.sleep(CONFIRMED_EACH)
+    assert sign_on.step([key]) is None
+    clock.sleep(LONGEST_UNCONFIRMED - 1)
+    assert [*sign_on.people()] == [key]
+
+
 def test_only_the_browser_that_began_a_sign_in_ends_it(pages: Callable[[], TestClient], given: Provider) -> None:
     page, other = pages(), pages()
     back = given.let_in(page.post("/api/provider", json={}).json()["to"], "4711")
@@ -209,6 +243,17 @@ def test_only_the_browser_that_began_a_sign_in_ends_it(pages: Callable[[], TestC
     answer = page.get("/sso/sign-in", params=denied)
     assert "refuses the sign-in: access_denied, &lt;b&gt;no&lt;/b&gt;" in answer.text
     assert page.get("/sso/sign-in", params=back).status_code == 303
+
+
+def test_forged_returns_are_counted_before_the_provider_is_asked(
+    pages: Callable[[], TestClient], given: Provider
+) -> None:
+    """A browser that makes up its cookie can make up the state as well."""
+    page = pages()
+    page.cookies["sdp_sign_in"] = "begun"
+    forged = {"state": oidc._derived("begun", "state"), "code": "x"}
+    statuses = {page.get("/sso/sign-in", params=forged).status_code for _ in range(201)}
+    assert (statuses, given.asked["/token"] <= 200) == ({403, 429}, True)
 
 
 def test_a_code_counts_once_and_with_its_verifier(sign_on: SignOn, given: Provider) -> None:
@@ -231,15 +276,17 @@ def test_a_sign_in_begins_on_our_own_page_only(pages: Callable[[], TestClient]) 
 
 
 def test_a_session_ends_within_a_minute_after_its_role(
-    pages: Callable[[], TestClient], given: Provider, clock: ManualClock
+    pages: Callable[[], TestClient], given: Provider, sign_on: SignOn, doors: Doors, clock: ManualClock
 ) -> None:
     page = signed_in(pages(), given)
     given.people["4711"] = ANNA | {"groups": ["sdp-experts", "sdp-operators"]}
     clock.sleep(CONFIRMED_EACH)
-    until(lambda: page.get("/api/me").json()["role"] == "expert", "the new role counts")
+    until(lambda: PageRole.EXPERT in [one.role for one in sign_on.people().values()], "the new role counts")
+    assert page.get("/api/me").json()["role"] == "expert"
     given.people["4711"] = ANNA | {"groups": []}
     clock.sleep(CONFIRMED_EACH)
-    until(lambda: page.get("/api/me").json()["ended"], "the session has ended")
+    until(lambda: not doors.present(), "the session has ended")
+    assert page.get("/api/me").json()["ended"]
     given.people["4711"] = ANNA  # who gets the role back signs in again
     signed_in(pages(), given)
     assert name(page) == ""
@@ -253,20 +300,49 @@ def test_a_confirmation_must_be_of_the_same_person(
     key = finished(sign_on, given)
     given.spoil = lambda told: told.update(other)
     clock.sleep(CONFIRMED_EACH)
-    assert sign_on.step({key}) == [key]
+    assert sign_on.step({key}) == key
     assert sign_on.people() == {}
+
+
+def test_sessions_end_before_others_are_asked_for(sign_on: SignOn, given: Provider, clock: ManualClock) -> None:
+    """The provider may take seconds for each."""
+    given.people["4712"] = {"name": "Eve", "groups": "sdp-experts"}
+    present = [finished(sign_on, given, sub) for sub in ("4711", "4712")]
+    del given.people["4711"]
+    clock.sleep(CONFIRMED_EACH)
+    assert (sign_on.step(present), given.asked["/token"]) == (present[0], 3)
+    assert (sign_on.step(present), given.asked["/token"]) == (None, 4)
+
+
+def test_a_person_for_whom_the_provider_fails_keeps_nobody_waiting(
+    sign_on: SignOn, given: Provider, clock: ManualClock
+) -> None:
+    """The others lost their rights after a minute."""
+    given.people["4712"] = {"name": "Eve", "groups": "sdp-experts"}
+    present = [finished(sign_on, given, sub) for sub in ("4711", "4712")]
+    given.failing = "4711"
+    for _ in range(3):
+        assert [*sign_on.people()][-1] == present[1]
+        clock.sleep(CONFIRMED_EACH)
+        sign_on.step(present)
+    assert [*sign_on.people()] == [present[1]]
 
 
 def test_a_person_without_a_session_is_not_asked_for(sign_on: SignOn, given: Provider, clock: ManualClock) -> None:
     finished(sign_on, given)
     clock.sleep(CONFIRMED_EACH)
-    assert sign_on.step(set()) == []
+    assert sign_on.step(set()) is None
     assert (sign_on.people(), given.asked["/token"]) == ({}, 1)
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401, 302])
 def test_without_the_provider_rights_by_it_pause_and_tokens_work(
-    pages: Callable[[], TestClient], given: Provider, clock: ManualClock, caplog: pytest.LogCaptureFixture, status: int
+    pages: Callable[[], TestClient],
+    sign_on: SignOn,
+    given: Provider,
+    clock: ManualClock,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
 ) -> None:
     page, other = signed_in(pages(), given), pages()
     given.status = status
@@ -285,7 +361,8 @@ def test_without_the_provider_rights_by_it_pause_and_tokens_work(
     assert name(other) == "anna"
     given.status = 200
     clock.sleep(CONFIRMED_EACH)
-    until(lambda: name(page).startswith(HERS), "the provider has confirmed the role, and the session goes on")
+    until(sign_on.people, "the provider has confirmed the role")
+    assert name(page).startswith(HERS), "the session goes on"
 
 
 def test_another_issuer_s_document_is_refused(
@@ -320,15 +397,11 @@ def test_signing_out_ends_all_sessions_of_the_subject(pages: Callable[[], TestCl
 def test_the_provider_signs_out(pages: Callable[[], TestClient], given: Provider) -> None:
     page, elsewhere = signed_in(pages(), given), TestClient(pages().app, base_url=HOST)
     wrong_ones: list[dict[str, Any]] = [{}, {"events": LOGOUT, "nonce": "n"}, {"events": [1]}, {"events": 1}]
-    for wrong in (
-        "x",
-        given.token("4711", events=LOGOUT),
-        *(given.token("4711", "logout+jwt", **one) for one in wrong_ones),
-    ):
+    for wrong in ("x", *(given.token("4711", "logout+jwt", **one) for one in wrong_ones)):
         assert elsewhere.post("/sso/sign-out", data={"logout_token": wrong}).status_code == 403
     assert elsewhere.post("/sso/sign-out", content=b"x" * 5000).status_code == 413
     assert name(page)
-    right = given.token("4711", "logout+jwt", events=LOGOUT)
+    right = given.token("4711", events=LOGOUT)  # not each provider writes the type
     assert elsewhere.post("/sso/sign-out", data={"logout_token": right}).status_code == 200
     assert (name(page), kept[-1].act, kept[-1].person[: len(HERS)]) == ("", "sign-out", HERS)
 
@@ -368,6 +441,10 @@ def test_a_secret_is_the_owner_s_and_shown_nowhere(given: Provider, tmp_path: Pa
     path = settings(given, tmp_path)
     (tmp_path / "secret").chmod(0o644)
     with pytest.raises(ConfigError, match="chmod 600"):
+        make_sign_on(path, "", clock)
+    (tmp_path / "secret").chmod(0o600)
+    (tmp_path / "secret").write_text("\n")
+    with pytest.raises(ConfigError, match="got an empty file"):
         make_sign_on(path, "", clock)
     one = make_sign_on(path, SECRET, clock)
     finished(one, given)

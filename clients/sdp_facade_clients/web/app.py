@@ -283,7 +283,8 @@ class _Pages:
     def _timeline(self, device: str, begin: str, end: str, post_mortem: str) -> Any:
         of = self._timelines
         if post_mortem:
-            of = Timelines(self._feed, self._site, SystemClock(), self._archived().of(post_mortem).timeline)
+            archive = self._archived().of(post_mortem).timeline
+            of = Timelines(self._feed, self._site, SystemClock(), archive, is_kept=True)
         return of.between(device, begin, end)
 
     def _post_mortems(self, condition: str, source: str) -> Any:
@@ -391,6 +392,7 @@ class _Pages:
 
         async def back(request: Request) -> Response:
             """Let a person in who comes from the provider; the cookie shows that this browser began."""
+            self._doors.questions.count(_address(request))  # each asks the provider, also one with a forged cookie
             secret, given = request.cookies.get(cookie(request.url.scheme, SIGN_IN_COOKIE), ""), request.query_params
             key = await self._of_provider.run(lambda: sign_on.finish(secret, given), is_person=False)
             session = self._doors.open(key)
@@ -421,12 +423,10 @@ class _Pages:
         while (sign_on := self._sign_on) is not None:
             await asyncio.sleep(_STEP)
             try:
-                ended = await to_thread.run_sync(sign_on.step, self._doors.present())
+                while (key := await to_thread.run_sync(sign_on.step, self._doors.present())) is not None:
+                    self._doors.sign_out_everywhere(key)
             except Exception:
                 _log.exception("the rights of people who signed in by %s were not confirmed", sign_on.name)
-                continue
-            for key in ended:
-                self._doors.sign_out_everywhere(key)
 
     def _person(self, request: Request, *, used: bool = False) -> Person:
         return self._doors.who(_session(request), used=used)

@@ -2,7 +2,8 @@
 
 import ipaddress
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.logs import start_logging
 from facade.kernel.names import SERVER
+from facade.kernel.runtime.steps import StepThread
 from sdp_facade_clients.web import how_to_install
 from sdp_facade_clients.web.doors import LOCAL
 
@@ -33,6 +35,10 @@ PROXIES = "SDP_WEB_PROXY"
 OIDC = "SDP_WEB_OIDC"
 _LONGEST_WRITE = 10.0
 """Time in which brokers confirm a comment [s]."""
+_POLLED_EACH = 1.0
+"""Time between two looks at the reports of Kafka's client [s]."""
+_LONGEST_END = 2.0
+"""Time in which queued records leave when the server ends [s]."""
 
 
 def web(
@@ -96,6 +102,8 @@ def web(
     require_tango_database(tango_host)
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key: expected both or neither, got one")
+    if post_mortems and not archive:
+        raise ConfigError("--post-mortems: expected --archive as well, got none")
     proxies = [_network(one) for one in proxy or ()]
     if how := how_to_install():
         raise ConfigError(f"the operator's page is not installed; install it by: {how}")
@@ -131,44 +139,45 @@ def web(
         silent=following.silent,
         banner=banner,
     )
-    app = make_app(
-        feed,
-        site,
-        doors,
-        hosts=[*LOCAL, host, *(name or ())],
-        follow=following.ask,
-        problem=lambda: following.problem,
-        sign_on=sign_on,
-        **_kept(clock),
-        **(_archived(archive, post_mortems, icd, site, clock) if archive else {}),
-    )
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        log_config=None,  # of start_logging
-        log_level="warning",
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=proxies,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        timeout_graceful_shutdown=1,
-        server_header=False,
-        access_log=False,
-    )
-    server = uvicorn.Server(config)
-    sockets = [config.bind_socket()]
-    shown = sockets[0].getsockname()[1]
-    scheme = "https" if certificate else "http"
-    say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
-    if not doors.anybody_may_act:
-        say("read-only, as there are no tokens; see --tokens and --oidc")
-    following.start()
-    alerts = AlertSubscription(
-        f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert, recent=KEPT_ALERTS
-    )
-    with closing(following), closing(alerts):
-        server.run(sockets)
+    with _kept(clock) as kept:
+        app = make_app(
+            feed,
+            site,
+            doors,
+            hosts=[*LOCAL, host, *(name or ())],
+            follow=following.ask,
+            problem=lambda: following.problem,
+            sign_on=sign_on,
+            **kept,
+            **(_archived(archive, post_mortems, icd, site, clock) if archive else {}),
+        )
+        config = uvicorn.Config(
+            app,
+            host=host,
+            port=port,
+            log_config=None,  # of start_logging
+            log_level="warning",
+            proxy_headers=bool(proxies),
+            forwarded_allow_ips=proxies,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            timeout_graceful_shutdown=1,
+            server_header=False,
+            access_log=False,
+        )
+        server = uvicorn.Server(config)
+        sockets = [config.bind_socket()]
+        shown = sockets[0].getsockname()[1]
+        scheme = "https" if certificate else "http"
+        say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
+        if not doors.anybody_may_act:
+            say("read-only, as there are no tokens; see --tokens and --oidc")
+        following.start()
+        alerts = AlertSubscription(
+            f"tango://{tango_host}/{icd.classes[ALERTS].device}", feed.take_alert, recent=KEPT_ALERTS
+        )
+        with closing(following), closing(alerts):
+            server.run(sockets)
 
 
 def _network(text: str) -> str:
@@ -178,18 +187,27 @@ def _network(text: str) -> str:
         raise ConfigError(f"--proxy: expected an address or a network such as 192.0.2.0/28, got {error}") from error
 
 
-def _kept(clock: Clock) -> dict[str, Any]:
-    """Return what writes acts for the audit; without the settings of a broker, the log alone has them."""
+@contextmanager
+def _kept(clock: Clock) -> Iterator[dict[str, Any]]:
+    """Give what writes acts for the audit; without the settings of a broker, the log alone has them."""
     try:
         settings = load_client_settings()
     except ConfigError as error:
         say(f"who signs in is in the log only, not in `sdp-facade audit`, and no comment is taken: {error}")
-        return {}
+        yield {}
+        return
     writer = KafkaBus(Connection(settings, clock=clock), client="web").writer()
-    return {
-        "keep": lambda act: writer.send(act_record(act)),
-        "comment": lambda act: writer.send_durably(act_record(act), _LONGEST_WRITE),
-    }
+    # Between acts, which may be hours apart: otherwise the event loop would serve all reports of that time at once.
+    polling = StepThread(writer.poll, "acts", each=_POLLED_EACH)
+    polling.start()
+    try:
+        yield {
+            "keep": lambda act: writer.send(act_record(act)),
+            "comment": lambda act: writer.send_durably(act_record(act), _LONGEST_WRITE),
+        }
+    finally:
+        polling.end(_LONGEST_END)
+        writer.close(_LONGEST_END)
 
 
 def _archived(place: str, post_mortems: str, icd: "Icd", site: "Site", clock: Clock) -> dict[str, Any]:

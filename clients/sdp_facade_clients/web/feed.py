@@ -13,6 +13,7 @@ second, also without news: a browser without one knows that the server or the co
 
 import asyncio
 import math
+import re
 import secrets
 import threading
 from array import array
@@ -240,7 +241,7 @@ class Feed:
     async def stream(self, seen: str = "") -> AsyncGenerator[bytes, None]:
         """Yield the frames after a browser's last id, or a snapshot first if they are gone."""
         boot, _, number = seen.partition("-")
-        last = int(number) if boot == self._boot and number.isdecimal() else -1
+        last = int(number) if boot == self._boot and re.fullmatch(r"[0-9]{1,18}", number) else -1
         self._streams += 1
         try:
             while True:
@@ -250,11 +251,11 @@ class Feed:
                     last = snapshot.number
                     yield snapshot.text
                     continue  # frames may have gone meanwhile
-                waiting = [self._frames[-one] for one in range(self._number - last, 0, -1)]
-                for frame in waiting:
+                if last < self._number:  # one at a time: a browser that is stuck keeps no other frame
+                    frame = self._frames[last - self._number]
                     last = frame.number
                     yield frame.text
-                if not waiting:
+                else:
                     await news.wait()
         finally:
             self._streams -= 1

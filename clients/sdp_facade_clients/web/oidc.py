@@ -17,7 +17,7 @@ import http.client
 import logging
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from urllib.parse import quote_plus, urlencode, urljoin, urlsplit
 import msgspec
 from joserfc import jwt
 from joserfc.errors import InvalidKeyIdError, JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet
 from joserfc.jws import JWSRegistry
 
 from facade.flows.commands.approvals import signature
@@ -62,6 +62,10 @@ _SUBJECT = re.compile(r"[!-;=?-~]+")
 
 class SignInRefused(FacadeError):
     """A person may not come in, or not any more."""
+
+
+class _UnknownKey(SignInRefused):
+    """A token is signed by a key that the provider did not have when its keys were read last."""
 
 
 class OidcSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -200,18 +204,18 @@ class SignOn:
         self._known[key] = known
         return key
 
-    def step(self, present: Collection[bytes]) -> list[bytes]:
-        """Have due rights confirmed, and return the keys of people whose sessions must end.
+    def step(self, present: Collection[bytes]) -> bytes | None:
+        """Have due rights confirmed, and return the key of the first person whose sessions must end; None: nobody's.
 
         Parameters
         ----------
         present
             Keys of people with sessions; others are forgotten.
         """
-        ended = []
-        for key, known in list(self._known.items()):
+        # Who was asked for longest ago comes first: one whose questions fail keeps nobody waiting for ever.
+        for key, known in sorted(self._known.items(), key=lambda one: one[1].asked):
             if (now := self._clock.monotonic()) - known.asked < CONFIRMED_EACH:
-                continue
+                break
             fresh, known.asked = None, now
             try:
                 if key in present:
@@ -228,11 +232,11 @@ class SignOn:
                 continue
             if fresh is not None:
                 self._known[key] = fresh
-            else:
-                self._known.pop(key, None)
-                if key in present:
-                    ended.append(key)
-        return ended
+                continue
+            self._known.pop(key, None)
+            if key in present:
+                return key
+        return None
 
     def leave(self, key: bytes) -> str | None:
         """Forget a person, and return where the browser goes to sign out at the provider; empty: nowhere.
@@ -252,7 +256,7 @@ class SignOn:
 
     def signed_out(self, token: str) -> tuple[bytes, str]:
         """Return the key and the name of the person who, by a logout token of the provider, has signed out there."""
-        claims = self._claims({"id_token": token}, {"events": {"essential": True}}, "logout+jwt")
+        claims = self._claims({"id_token": token}, {"events": {"essential": True}})
         if not isinstance(claims["events"], dict) or _LOGOUT not in claims["events"] or "nonce" in claims:
             raise SignInRefused("logout_token: expected the event of a sign-out, and no nonce")
         key = _key(self._subject(claims))
@@ -261,8 +265,12 @@ class SignOn:
 
     def _confirm(self, known: _Known, now: float) -> _Known:
         tokens = self._tokens(grant_type="refresh_token", refresh_token=known.refresh_token)
-        claims = self._claims(tokens, {})
-        fresh = self._person(claims, {"refresh_token": known.refresh_token} | tokens, now)
+        known.refresh_token = tokens.get("refresh_token") or known.refresh_token  # the former one may count no more
+        try:
+            claims = self._claims(tokens, {})
+        except _UnknownKey as error:  # the next question reads the keys again
+            raise InfraError(str(error)) from error
+        fresh = self._person(claims, tokens | {"refresh_token": known.refresh_token}, now)
         if fresh.subject != known.subject:
             raise SignInRefused(f"sub: expected that of the sign-in, got {claims['sub']!r:.200}")
         return fresh
@@ -290,8 +298,8 @@ class SignOn:
             )
         return subject
 
-    def _claims(self, tokens: Mapping[str, Any], more: Mapping[str, Any], kind: str = "") -> dict[str, Any]:
-        """Return the claims of an ID token, or of a token of another type, that all is right with."""
+    def _claims(self, tokens: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the claims of an ID token, or of a logout token, that all is right with."""
         token, client = str(tokens.get("id_token") or ""), self._settings.client_id
         if not token:
             raise SignInRefused(f"{self.name}: expected an ID token, got none")
@@ -313,9 +321,8 @@ class SignOn:
                 decoded = self._decoded(token, self._provider(_KEYS_LAST_AT_LEAST))
             expected.validate(decoded.claims)
         except (JoseError, ValueError) as error:
-            raise SignInRefused(f"{self.name}: the ID token cannot be used: {error}") from error
-        if kind and str(decoded.header.get("typ")).lower() != kind:
-            raise SignInRefused(f"typ: expected {kind}, got {decoded.header.get('typ')!r:.100}")
+            kind = _UnknownKey if isinstance(error, InvalidKeyIdError) else SignInRefused
+            raise kind(f"{self.name}: the ID token cannot be used: {error}") from error
         return decoded.claims
 
     def _decoded(self, token: str, provider: _Read) -> jwt.Token:
@@ -330,7 +337,7 @@ class SignOn:
             told = self._ask("GET", f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             try:
                 document = msgspec.convert(told, _Document)
-                keys = KeySet.import_key_set(self._ask("GET", document.jwks_uri))
+                keys = _usable(self._ask("GET", document.jwks_uri)["keys"])
             except (KeyError, TypeError, ValueError, JoseError) as error:
                 raise InfraError(f"{self.name}: its document or its keys cannot be used: {error!r:.200}") from error
             if document.issuer != issuer:
@@ -373,7 +380,22 @@ def make_sign_on(path: Path, secret: str, clock: Clock) -> SignOn:
     settings = load_oidc(path)
     if not secret and settings.client_secret_file:
         secret = read_secret(Path(settings.client_secret_file), "the client's secret").strip()
+        if not secret:
+            raise ConfigError(f"{settings.client_secret_file}: expected the client's secret, got an empty file")
     return SignOn(settings, secret, clock)
+
+
+def _usable(keys: Iterable[Any]) -> KeySet:
+    """Return the keys that can be used: a provider may have others, such as of a curve that we do not know."""
+    found, why = list[Key](), "none"
+    for one in keys:
+        try:
+            found += KeySet.import_key_set({"keys": [one]})
+        except (KeyError, TypeError, ValueError, JoseError) as error:
+            why = repr(error)
+    if not found:
+        raise ValueError(f"keys: expected one that can be used, got {why}")
+    return KeySet(found)
 
 
 def _key(subject: str) -> bytes:

@@ -37,10 +37,18 @@ _Unknown = dict[str, str]
 
 
 class Timelines:
-    """Answers for any thread; a device or an archive that does not answer is named in `unknown`."""
+    """Answers for any thread; a device or an archive that does not answer is named in `unknown`.
 
-    def __init__(self, feed: Feed, site: Site, clock: Clock, archive: "TimelineArchive | None") -> None:
-        self._feed, self._site, self._clock, self._archive = feed, site, clock, archive
+    Parameters
+    ----------
+    is_kept
+        Whether the archive is a post-mortem, to which nothing of the devices is added.
+    """
+
+    def __init__(
+        self, feed: Feed, site: Site, clock: Clock, archive: "TimelineArchive | None", *, is_kept: bool = False
+    ) -> None:
+        self._feed, self._site, self._clock, self._archive, self._is_kept = feed, site, clock, archive, is_kept
         self._told: dict[str, tuple[float, list[dict[str, Any]] | FacadeError]] = {}
         """By device: the time of the last question for its commands [monotonic s], and the answer or the failure."""
 
@@ -58,7 +66,7 @@ class Timelines:
         found: dict[str, Any] = {"obs_states": {}, "unknown": {}} | {kind: [] for kind in _KINDS}
         found = self._archived(lambda archive: archive.between(first, last, device, wanted), found, unknown)
         found["unknown"] |= unknown
-        if self._archive is None or last > self._clock.now_us() - _RECENT:
+        if not self._is_kept and (self._archive is None or last > self._clock.now_us() - _RECENT):
             self._add_live(found, as_seconds(first), as_seconds(last))
         for kind in ("commands", "alarms", "tables", "blocks"):
             found[kind] = sorted(filter(wanted.get(kind), found[kind]), key=_when)

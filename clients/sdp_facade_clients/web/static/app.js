@@ -39,7 +39,7 @@ function address() {
 function draw() {
   scheduled = false;
   const [page, what] = address();
-  if (shown !== location.hash) {
+  if (store.site && shown !== location.hash) { // what a page asks for when it is opened depends on the site
     dropPlots();
     if (shown?.startsWith("#/block/")) setSpans([]); // it was that of the block
     shown = location.hash;

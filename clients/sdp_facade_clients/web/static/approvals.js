@@ -42,11 +42,12 @@ async function refresh(device) {
 const waits = (one) => seen.get(one.device)?.split(",").includes(one.id) && !(untilOf(one) < now());
 const untilOf = (one) => Date.parse(one.not_after) / 1000;
 const say = (text, wrong) => { said = { text, wrong, place: location.hash }; };
-// As the devices tell persons apart: by subject, if a name has one; a name with one is no other person than a name without.
+// As the devices tell persons apart: by subject, if a name has one; null for a name with one and a name without, who may be
+// one person or two.
 function isOther(one, other) {
   const [before, after] = [one, other].map((name) => /<([^<>\s]+#[^<>\s]+)>\s*$/.exec(name)?.[1] ?? null);
   if (before === null && after === null) return one.trim().toLowerCase() !== other.trim().toLowerCase();
-  return before !== null && after !== null && before !== after;
+  return before === null || after === null ? null : before !== after;
 }
 
 export function approvals() {
@@ -61,12 +62,13 @@ export function approvals() {
 function row(one) {
   const by = [one.operator, one.client].filter(Boolean).join(", from ") || "a client that Tango does not identify";
   const until = utc(untilOf(one));
-  const own = one.operator && !isOther(one.operator, store.me.name);
-  const [name, decision] = own ? ["Withdraw", "withdraw"] : ["Approve", "approve"];
+  const other = one.operator ? isOther(one.operator, store.me.name) : true;
+  const [name, decision] = other ? ["Approve", "approve"] : ["Withdraw", "withdraw"];
   return html`<div class="tools"><span>${one.name} of ${one.device}, given by ${by}, waits for a second person until ${until}.
     Now it is ${cell(one.device, kindOf(one.device)?.attributes.obsState ? "obsState" : "State")}.</span>
     ${one.argument ? html`<details><summary>Argument</summary><pre>${JSON.stringify(one.argument, null, 2)}</pre></details>` : nothing}
     ${store.me.role === "viewer" ? html`<small>Sign in as operator to decide.</small>`
+      : other === null ? html`<small>You may be the same person: only one of the two names has a subject of OpenID Connect.</small>`
       : html`<button aria-label="${name} ${one.name} of ${one.device}" @click=${() => decide(one, decision)}>${name}</button>`}</div>`;
 }
 
