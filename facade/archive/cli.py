@@ -78,6 +78,9 @@ def run(
     Example: sdp-facade archive run /data/archive --only alerts --only commands
     """
     limits, part = ArchiveLimits(age=parse_duration(every, "--every")), parse_shard(shard)
+    paths = [Path(f"{open_store(one)}").resolve() for one in (post_mortems, place) if post_mortems]
+    if paths and paths[0].is_relative_to(paths[1]):
+        raise ConfigError(f"--post-mortems: expected a folder outside of the archive, got {paths[0]}")
 
     def make(site: Site) -> ArchiveWorker:
         topics = chosen_topics(only, site.icd)
