@@ -66,10 +66,9 @@ def unarchived(
         raise no_archive(store)
     newest = {(one.topic, one.partition): one for one in newest_entries(store, topics)}
     prefix = connection.prefix
-    for entry in newest.values():
-        if entry.deployment != prefix:
-            what = f"expected an archive of the deployment {prefix!r}, got one of {entry.deployment!r}"
-            raise ConfigError(f"{what}: check SDP_TOPIC_PREFIX")
+    if odd := sorted({one.deployment for one in newest.values()} - {prefix}):
+        what = f"expected an archive of the deployment {prefix!r}, got one of {odd[0]!r}"
+        raise ConfigError(f"{what}: check SDP_TOPIC_PREFIX")
     extents = watch.extents(topics)
     if gone := sorted({topic for topic, _ in newest} - extents.keys()):
         what = "the archive has records, but the brokers show no such topic"
