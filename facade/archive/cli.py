@@ -17,6 +17,7 @@ from facade.kernel.config import load_settings, without_secrets
 from facade.kernel.console import ERR, OUT, SINCE, table, wide
 from facade.kernel.errors import ConfigError, writing
 from facade.kernel.icd.load import load
+from facade.kernel.icd.model import Icd
 from facade.kernel.printable import printable
 from facade.kernel.runtime.worker_process import Site, Slot, run_worker
 from facade.sdp.durations import parse_duration, parse_time
@@ -77,11 +78,12 @@ def run(
     Example: sdp-facade archive run /data/archive --only alerts --only commands
     """
     limits, part = ArchiveLimits(age=parse_duration(every, "--every")), parse_shard(shard)
+    paths = [Path(f"{open_store(one)}").resolve() for one in (post_mortems, place) if post_mortems]
+    if paths and paths[0].is_relative_to(paths[1]):
+        raise ConfigError(f"--post-mortems: expected a folder outside of the archive, got {paths[0]}")
 
     def make(site: Site) -> ArchiveWorker:
-        if odd := [one for one in only or () if one not in site.icd.topics]:
-            raise ConfigError(f"--only: expected some of {', '.join(site.icd.topics)}, got {odd[0]!r:.100}")
-        topics = [*dict.fromkeys(only or site.icd.topics)]
+        topics = chosen_topics(only, site.icd)
         name = site.name
         bus = KafkaBus(site.connection, client=name)
         device = site.icd.classes[CLASS].device.format(archive=site.slot)
@@ -109,6 +111,13 @@ def run(
         )
 
     run_worker("archive-run", slot, make)
+
+
+def chosen_topics(only: Sequence[str] | None, icd: Icd) -> list[str]:
+    """Return the topics that `--only` names, by default all; a `ConfigError` if there is no such topic."""
+    if odd := [one for one in only or () if one not in icd.topics]:
+        raise ConfigError(f"--only: expected some of {', '.join(icd.topics)}, got {odd[0]!r:.100}")
+    return [*dict.fromkeys(only or icd.topics)]
 
 
 def verify(place: ArchiveLocation) -> None:

@@ -4,12 +4,13 @@ How far a number has moved is a share: of the room that the earlier value left t
 the direction of the change, so that 1 has reached the limit; without such a limit, of the larger of the two values. A
 number differs when it is outside the attribute's deadband. An attribute without a deadband has another number when a
 floating-point value has moved by more than `TOLERANCE`, or an integer is another one. Any other text, state, enumerated
-value or quality differs, as does a value that one of the times lacks; it counts as 1. Totals since the ledger began
-grow between any two times, and are not compared.
+value or quality differs, as does a value that one of the times lacks; it counts as 1. Of totals, which grow between any
+two times, those of an account and those that the interface sums over all time are not compared. Counts that a device or
+worker provides by itself, such as `alertsTotal`, are compared: the interface does not say that they only grow.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -60,7 +61,7 @@ class Comparison(NamedTuple):
     what: str
     """What the time is that it is compared with."""
     compared: int
-    """Number of attributes."""
+    """Number of attributes, without totals."""
     found: list[Difference]
     """Those that differ, the farthest first."""
 
@@ -89,7 +90,8 @@ def compare(timeline: TimelineArchive, icd: Icd, time: Time, against: str) -> Co
     else:
         other, what = parse_time(against, "against"), "another time"
     (at, after), (then, before) = (timeline.moments.values(one) for one in (time, other))
-    return Comparison(at, then, what, len(before.keys() | after.keys()), differences(icd, before, after))
+    compared = sum(1 for _ in _compared(icd, before.keys() | after.keys()))
+    return Comparison(at, then, what, compared, differences(icd, before, after))
 
 
 def _last_scan(timeline: TimelineArchive, time: Time) -> tuple[Time, str]:
@@ -111,8 +113,20 @@ def differences(icd: Icd, before: Mapping[str, Point], after: Mapping[str, Point
 
 
 def _differences(icd: Icd, before: Mapping[str, Point], after: Mapping[str, Point]) -> Iterator[Difference]:
+    for name, entry, sampling in _compared(icd, before.keys() | after.keys()):
+        one, other = before.get(name), after.get(name)
+        moved = _WHOLLY
+        if one is not None and other is not None and one[1].quality == other[1].quality:
+            is_known = one[1].quality != Quality.INVALID.value  # otherwise both are old
+            moved = _moved(entry, sampling, one[1].value, other[1].value) if is_known else 0.0
+        if moved:
+            yield Difference(name, unit_of(icd, entry), one, other, moved)
+
+
+def _compared(icd: Icd, names: Iterable[str]) -> Iterator[tuple[str, Attribute, Sampling]]:
+    """Return the attributes among some names that are no totals, with their entries and sampling."""
     known: dict[str, tuple[Sampling, dict[str, Attribute]]] = {}
-    for name in sorted(before.keys() | after.keys()):
+    for name in names:
         device, _, attribute = name.rpartition("/")
         if device not in known:
             kind = class_in(icd, device)
@@ -120,15 +134,8 @@ def _differences(icd: Icd, before: Mapping[str, Point], after: Mapping[str, Poin
             known[device] = (_NO_DEADBAND if kind is None else kind.sampling), entries
         sampling, entries = known[device]
         entry = entries.get(attribute, _PLAIN)
-        if _is_total(entry):
-            continue
-        one, other = before.get(name), after.get(name)
-        moved = _WHOLLY
-        if one is not None and other is not None and one[1].quality == other[1].quality:
-            is_known = one[1].quality != Quality.INVALID.value  # otherwise both are old
-            moved = _moved(entry, entry.sampling or sampling, one[1].value, other[1].value) if is_known else 0.0
-        if moved:
-            yield Difference(name, unit_of(icd, entry), one, other, moved)
+        if not _is_total(entry):
+            yield name, entry, entry.sampling or sampling
 
 
 def _is_total(entry: Attribute) -> bool:

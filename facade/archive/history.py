@@ -237,7 +237,10 @@ def number_of(value: Any) -> float:
     """Return a value of a record as a number; NaN: it is none."""
     if isinstance(value, str):
         return _NOT_FINITE.get(value, math.nan)
-    return float(value) if isinstance(value, int | float) else math.nan
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:  # JSON has integers of any size
+        return math.inf if value > 0 else -math.inf
 
 
 def text_of(value: Any) -> str:

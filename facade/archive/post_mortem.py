@@ -15,12 +15,16 @@ than the alarm, such as another node or rack; an alarm that is nowhere has no no
 are not kept: the history has their figures. For the alarms and states that stood when the span began, one more file of
 their topic has the newest record of each key, as compaction would leave it.
 
-If there are more than `most` post-mortems, or they take more than `most_bytes`, the oldest go.
+An alarm has no post-mortem of its own if it comes while the records of its place are being kept for another alarm, or
+those of `_AT_ONCE` other places: one of these has its minutes. So a flood of alarms does not remove the post-mortems of
+other nights. If there are more than `most` post-mortems, or they take more than `most_bytes`, the oldest go, but never
+the newest one.
 """
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -32,7 +36,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from facade.archive.files import ArchiveEntry, by_partition, encode, hour_in, hour_of, hour_text, parse_name, read_entry
+from facade.archive.files import (
+    ArchiveEntry,
+    ArchiveError,
+    by_partition,
+    encode,
+    hour_in,
+    hour_of,
+    hour_text,
+    parse_name,
+    read_entry,
+)
 from facade.archive.moment import ALARMS_BACK
 from facade.archive.newest import Newest, NewestRecords, undecoded
 from facade.archive.reading import around, entry_of, opened, read_columns
@@ -57,12 +71,15 @@ _LATE: Final = HOUR
 """Time after which the archive gets no more files of a span, unless its worker is away longer."""
 _FEW: Final = frozenset(("state", "command", "alert"))
 """Qualities of service of topics that are kept whole."""
-_OWN: Final = frozenset(("positions", "snapshots"))
-"""Topics with what programs keep for their own restart."""
+_OWN: Final = frozenset(("positions", "snapshots", "heartbeats", "server-heartbeats", "page-acts", "dead-letters"))
+"""Topics of the same qualities that are left out: what programs keep for themselves, and what may be large."""
+_AT_ONCE: Final = 5
+"""Most post-mortems of the same minutes, each of another place."""
 _STANDING: Final = (STATES, TOPIC)
 """Topics whose newest records tell what stood when the span began."""
 _LONGEST_TITLE = 80
-_MOST_FILES = 2_000
+_MOST_FILES = 100_000
+"""Files whose alarms are remembered: more than a day has."""
 _BLANK = "0" * 64
 _FORM: Final = "%Y%m%dT%H%M%S.%fZ"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,7 +108,10 @@ def parse_post_mortem(name: str) -> PostMortem | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    since = datetime.strptime(found[1], _FORM).replace(tzinfo=UTC) - _EPOCH
+    try:
+        since = datetime.strptime(found[1], _FORM).replace(tzinfo=UTC) - _EPOCH
+    except ValueError:  # such as a month 13
+        return None
     return PostMortem(name, Time(since // timedelta(microseconds=1)), found[2], found[3], found[4])
 
 
@@ -158,30 +178,49 @@ class PostMortems:
         self._sizes: dict[str, int] = {}
         self._gone_before = NEVER
         """Post-mortems up to this time made room for others."""
+        self._failed: list[ArchiveError | OSError] = []
 
     def step(self) -> None:
-        """Make what is due, and make room; `ArchiveError` or `OSError` if a store does not let it."""
+        """Make what is due, and make room; `ArchiveError` or `OSError` if that failed for one, after all others."""
+        self._failed.clear()
         now, known = self._clock.now_us(), post_mortems(self._place)
         found, sources = {one[2:4]: one for one in known}, dict[str, str]()
         for key, at in self._occurrences(now).items():
             made = post_mortem_of(key, at)
             sources[found.setdefault(made[2:4], made).name] = key[1]
-        wanted: list[PostMortem] = []
-        newest: dict[str, Time] = {}
-        for one in sorted(found.values()):
-            # An alarm that comes again while its records are being kept has no other post-mortem.
-            if one in known or one.at - newest.get(one.alarm, NEVER) > AFTER:
-                newest[one.alarm] = one.at
-                wanted.append(one)
-        wanted = [one for one in wanted if one.at > self._gone_before][-self._most :]
+        wanted = [*self._chosen(sorted(found.values()), {*known}, sources)][-self._most :]
+        self._make_room(wanted)  # also if the disk is full, and nothing can be written
         for one in wanted:
             looks = self._looks.setdefault(one.name, [now, one.at + AFTER + self._filed, one.at + AFTER + _LATE])
-            if one.name in sources and any(at <= now for at in looks):
-                self._look(one, sources[one.name])
-                looks[:] = [at for at in looks if at > now]
-        self._make_room(wanted)
+            if one.at > self._gone_before and one.name in sources and any(at <= now for at in looks):
+                try:
+                    self._look(one, sources[one.name])
+                    looks[:] = [at for at in looks if at > now]
+                except (ArchiveError, OSError) as error:
+                    self._failed.append(error)
+                self._make_room(wanted)
+        if self._failed:
+            raise self._failed[0]
+
+    def _chosen(
+        self, found: Sequence[PostMortem], known: Collection[PostMortem], sources: Mapping[str, str]
+    ) -> Iterator[PostMortem]:
+        """Return those that are there, and those whose minutes no other one has."""
+        others: deque[tuple[Time, tuple[str, str]]] = deque()
+        """Those whose records are being kept: time and place."""
+        for one in found:
+            source = sources.get(one.name, "")
+            around = self._places(source).items()
+            while others and one.at - others[0][0] > AFTER:
+                others.popleft()
+            # Each has the history of what is nowhere, and that of a rack has the history of its nodes.
+            is_kept = any(place in around for _, place in others) if around else bool(others)
+            if one in known or not (is_kept or len(others) >= _AT_ONCE):
+                others.append((one.at, self._place_of(source)))
+                yield one
 
     def _make_room(self, wanted: Sequence[PostMortem]) -> None:
+        wanted = [one for one in wanted if one.at > self._gone_before]
         for one in post_mortems(self._place):
             if one not in wanted:
                 self._remove(one)
@@ -189,7 +228,7 @@ class PostMortems:
             if one.name not in self._sizes:
                 store = open_store(f"{self._place}/{one.name}")
                 self._sizes[one.name] = sum(_size(store, name) for name in store.names())
-        for one in wanted:
+        for one in wanted[:-1]:
             if sum(self._sizes.values()) <= self._most_bytes:
                 break
             self._gone_before = one.at
@@ -197,6 +236,7 @@ class PostMortems:
 
     def _remove(self, one: PostMortem) -> None:
         store = open_store(f"{self._place}/{one.name}")
+        store.tidy("*", lambda _: True)  # or its folder stays
         for name in store.names():
             store.remove(name)
         self._sizes.pop(one.name, None)
@@ -208,11 +248,18 @@ class PostMortems:
         """Return the occurrences of CRITICAL alarms that began lately, with the time of the first such alert."""
         found: dict[Occurrence, Time] = {}
         begin = max(now - _BACK, NEVER)
-        for some in self._alerts.each(begin, now + MINUTE, self._critical_in):
+        for some in self._alerts.each(begin, now + MINUTE, self._critical):
             for key, at in some.items():
                 if begin <= min(key[2], at):
                     found[key] = min(at, found.get(key, at))
         return found
+
+    def _critical(self, name: str) -> dict[Occurrence, Time]:
+        try:
+            return self._critical_in(name)
+        except (ArchiveError, OSError) as error:
+            self._failed.append(error)
+            return {}
 
     def _read_critical(self, name: str) -> dict[Occurrence, Time]:
         found: dict[Occurrence, Time] = {}
@@ -227,6 +274,7 @@ class PostMortems:
 
     def _look(self, one: PostMortem, source: str) -> None:
         """Add the files that are not there yet."""
+        self._sizes.pop(one.name, None)
         kept = open_store(f"{self._place}/{one.name}")
         kept.tidy("*", lambda _: True)  # after a process that was killed
         have = {parse_name(name) for name in kept.names()}
@@ -241,9 +289,15 @@ class PostMortems:
                     near = [place for place, name in enumerate(names) if hour_in(name) <= hour][-1:]
                 if not near:
                     continue
+                first = near[0]
                 if topic in _STANDING:
-                    self._add_standing(kept, have, topic, names[: near[0] + 1], begin)
-                for name in names[near[0] : near[-1] + 1]:
+                    # At an earlier look, files of the span may have been missing, and an older one was the last.
+                    before = [place for place, name in enumerate(names[:first]) if parse_name(name) in have]
+                    if before:
+                        first = before[-1] + 1
+                    else:
+                        self._add_standing(kept, topic, names[: first + 1], begin)
+                for name in names[first : near[-1] + 1]:
                     if parse_name(name) not in have:
                         entry, rows = self._read(name)
                         times = rows["timestamp"].cast(pa.int64())
@@ -253,20 +307,17 @@ class PostMortems:
                         if is_about is not None:
                             chosen = pc.and_(chosen, is_about(rows["key"]))
                         _write(kept, entry, rows.filter(chosen))
-        self._sizes.pop(one.name, None)
         _log.info("post-mortem kept name=%s files=%d", one.name, len(kept.names()))
 
     def _has(self, name: str, begin: Time, end: Time) -> bool:
         first, last = self._span(name)
         return first <= end and last >= begin
 
-    def _add_standing(
-        self, kept: Store, have: set[tuple[str, int, int] | None], topic: str, names: Sequence[str], begin: Time
-    ) -> None:
+    def _add_standing(self, kept: Store, topic: str, names: Sequence[str], begin: Time) -> None:
         """Add the newest record of each key of the files before the last one of some; none if it is a tombstone."""
         *earlier, following = names
         behind = entry_of(self._store, following)
-        if not earlier or (topic, behind.partition, behind.number - 1) in have:
+        if not earlier:
             return
         newest: dict[bytes, tuple[Newest, str]] = {}
         for name in around(earlier, max(begin - ALARMS_BACK, NEVER), begin):
@@ -275,9 +326,11 @@ class PostMortems:
         for found, name in newest.values():
             if found.content != (None,):
                 offsets.setdefault(name, []).append(found.offset)
-        read = [(*self._read(name), offsets[name]) for name in earlier if name in offsets]
-        own = ((rows, some) for entry, rows, some in read if entry.log == behind.log)
-        tables = [rows.filter(pc.is_in(rows["offset"], pa.array(some))) for rows, some in own]
+        tables: list[pa.Table] = []
+        for name in (name for name in earlier if name in offsets):
+            entry, rows = self._read(name)  # one at a time, as these are the files of a month
+            if entry.log == behind.log:
+                tables.append(rows.filter(pc.is_in(rows["offset"], pa.array(offsets[name]))))
         if tables:
             rows = pa.concat_tables(tables).sort_by("offset")
             first, hour = rows["offset"][0].as_py(), hour_of(from_ms(rows["timestamp"].cast(pa.int64())[0].as_py()))
@@ -288,9 +341,13 @@ class PostMortems:
         with opened(self._store, name) as file:
             return read_entry(file.metadata), file.read(use_threads=False).replace_schema_metadata(None)
 
+    def _place_of(self, source: str) -> tuple[str, str]:
+        """Return the location and the name of the smallest place of a source; empty: it is nowhere."""
+        return next(iter(self._places(source).items()), ("", ""))
+
     def _is_about(self, source: str) -> Callable[[pa.ChunkedArray], pa.ChunkedArray]:
         """Return what tells of each key of the history whether its device is at the place of a source, or nowhere."""
-        place = next(iter(self._places(source).items()), ("", ""))
+        place = self._place_of(source)
 
         def is_about(keys: pa.ChunkedArray) -> pa.ChunkedArray:
             known = [key for key in pc.unique(keys).to_pylist() if key is not None]

@@ -49,7 +49,7 @@ class ArchiveFigures(NamedTuple):
     """Failures of the bus or the store since the start."""
     last_error: str
     failing: str
-    """Reason of the last step's failure; empty: it succeeded."""
+    """Reason of the last failure of what has not succeeded since; empty: all goes well."""
     space: tuple[int, int] | None
     """Free space of the disk, and its size [bytes]; None: unknown, or the archive is not a folder."""
 

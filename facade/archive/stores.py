@@ -128,8 +128,12 @@ class FolderStore:
             path.unlink()
             _sync(path.parent)  # of two files, the first one removed never comes back alone
         self._durable.pop(path.parent.parent, None)
+        self._leave(path.parent)
+
+    def _leave(self, hour: Path) -> None:
+        """Remove the folder of an hour, and those around it, if they are empty."""
         with contextlib.suppress(OSError):
-            for folder in (path.parent, path.parent.parent, self._root):
+            for folder in (hour, hour.parent, self._root):
                 folder.rmdir()
 
     def inner(self) -> list[str]:
@@ -150,6 +154,7 @@ class FolderStore:
             partition = part.name[1:].partition("-")[0]
             if partition.isdecimal() and is_own(int(partition)):
                 part.unlink(missing_ok=True)
+                self._leave(part.parent)
 
 
 def _sync(folder: Path) -> None:

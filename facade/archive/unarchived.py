@@ -1,13 +1,18 @@
 """`sdp-facade archive unarchived`: lists what brokers have that an archive lacks, such as those of a site that is back.
 
 A record has one log and one offset for ever, and a file of an archive names both. So what is behind the newest file of
-each partition is exactly what the archive lacks, and what no restore from it could bring to another site.
+each partition is what no restore could bring to another site. Records that are missing between two files of the archive
+are not listed here: `archive verify` names them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from facade.archive.cli import ArchiveLocation
+import typer
+
+from facade.archive.cli import ArchiveLocation, chosen_topics
+from facade.archive.files import no_archive
 from facade.archive.open_commands import TOPICS, describe_commands
 from facade.archive.reading import newest_entries
 from facade.archive.stores import Store, open_store
@@ -22,10 +27,11 @@ from facade.kernel.config import load_client_settings
 from facade.kernel.console import ERR, OUT, moment, table
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
-from facade.kernel.icd.model import Icd
 from facade.kernel.printable import printable
 
 _MOST_SHOWN = 50
+_MOST_KEPT = 100_000
+"""Most records of a topic that are kept in memory to be listed one by one."""
 
 
 @dataclass(slots=True)
@@ -42,18 +48,32 @@ class Unarchived:
     """The records themselves, of the topics that are listed one by one."""
 
 
-def unarchived(store: Store, watch: TopicWatch, connection: Connection, icd: Icd) -> Iterator[Unarchived]:
+def unarchived(
+    store: Store, watch: TopicWatch, connection: Connection, topics: Collection[str]
+) -> Iterator[Unarchived]:
     """Yield what each topic has behind the newest file of its partitions; a topic with nothing is left out.
 
     Raises
     ------
     ConfigError
-        The archive is not of these brokers.
+        The archive is not of these brokers, or they do not show one of its topics.
+    ArchiveError
+        There is no archive, or it cannot be read.
     BusError
-        They do not answer.
+        The brokers do not answer.
     """
-    newest = {(one.topic, one.partition): one for one in newest_entries(store, icd.topics)}
-    for topic, extent in watch.extents(icd.topics).items():
+    if not store.names():
+        raise no_archive(store)
+    newest = {(one.topic, one.partition): one for one in newest_entries(store, topics)}
+    prefix = connection.prefix
+    if odd := sorted({one.deployment for one in newest.values()} - {prefix}):
+        what = f"expected an archive of the deployment {prefix!r}, got one of {odd[0]!r}"
+        raise ConfigError(f"{what}: check SDP_TOPIC_PREFIX")
+    extents = watch.extents(topics)
+    if gone := sorted({topic for topic, _ in newest} - extents.keys()):
+        what = "the archive has records, but the brokers show no such topic"
+        raise ConfigError(f"{', '.join(gone)}: {what}: check SDP_TOPIC_PREFIX, and the right to describe topics")
+    for topic, extent in extents.items():
         found, ranges = Unarchived(topic), dict[int, tuple[int, int]]()
         for partition, (first, end) in extent.ranges.items():
             entry = newest.get((topic, partition))
@@ -61,6 +81,11 @@ def unarchived(store: Store, watch: TopicWatch, connection: Connection, icd: Icd
                 raise ConfigError(
                     f"{topic}, partition {partition}: expected the log of the archive, {entry.log}, got the topic"
                     f" {extent.id}: name the brokers whose records the archive has"
+                )
+            if entry is not None and entry.next > end:
+                raise ConfigError(
+                    f"{topic}, partition {partition}: expected offset {entry.next} or later as the end of the log,"
+                    f" where the archive goes on, got {end}: the brokers have lost records, which the archive has"
                 )
             after = first if entry is None else entry.next
             found.removed += max(0, first - after)
@@ -70,7 +95,7 @@ def unarchived(store: Store, watch: TopicWatch, connection: Connection, icd: Icd
             found.records += 1
             found.oldest = record.timestamp_us if found.oldest == NEVER else min(found.oldest, record.timestamp_us)
             found.newest = max(found.newest, record.timestamp_us)
-            if topic in (*TOPICS, ALERTS):
+            if topic in (*TOPICS, ALERTS) and len(found.kept) < _MOST_KEPT:
                 found.kept.append(record)
         if found.records or found.removed:
             yield found
@@ -89,19 +114,24 @@ def describe_alerts(records: list[Record]) -> list[str]:
     return lines[:_MOST_SHOWN] + more
 
 
-def list_unarchived(place: ArchiveLocation) -> None:
+def list_unarchived(
+    place: ArchiveLocation,
+    only: Annotated[list[str] | None, typer.Option(metavar="TOPIC", help="Read this topic. Default: all.")] = None,
+) -> None:
     """List what the brokers of KAFKA_BOOTSTRAP and SDP_TOPIC_PREFIX have, and an archive of them lacks.
 
-    The exit code is 0 in any case. Nothing is changed: `archive run` with the same folder adds the records to it.
+    The exit code is 0 whatever is listed. Nothing is changed: `archive run` with the same folder adds the records to
+    it. Give the topics of the archive by `--only` if it does not have all of them, such as the measurements.
 
-    Example: sdp-facade archive unarchived /data/archive
+    Example: sdp-facade archive unarchived /data/archive --only alerts --only commands
     """
-    clock = SystemClock()
+    clock, topics = SystemClock(), chosen_topics(only, load())
     connection = Connection(load_client_settings(), clock=clock)
     ERR.print("reads the ends of the archive, and what the brokers have behind them", markup=False)
-    found = list(unarchived(open_store(place), KafkaTopicWatch(connection), connection, load()))
+    found = list(unarchived(open_store(place), KafkaTopicWatch(connection), connection, topics))
     if not found:
-        OUT.print("The archive has every record of these brokers.", markup=False)
+        what = f"every record of {', '.join(topics)}" if only else "every record"
+        OUT.print(f"The archive has {what} of these brokers.", markup=False)
         return
     rows = [
         (
@@ -115,6 +145,9 @@ def list_unarchived(place: ArchiveLocation) -> None:
     ]
     OUT.print(table(("topic", "records", "oldest", "newest", "offsets removed before"), rows))
     records = {one.topic: one.kept for one in found}
+    for one in found:
+        if _MOST_KEPT == len(one.kept) < one.records:
+            OUT.print(f"note: of {one.topic}, only the first {_MOST_KEPT:,} records are listed", markup=False)
     commands = describe_commands([one for topic in TOPICS for one in records.get(topic, [])], ended=True)
     alerts = describe_alerts(records.get(ALERTS, []))
     for title, lines in (("Commands that the archive lacks:", commands), ("Alerts that the archive lacks:", alerts)):

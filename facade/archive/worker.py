@@ -77,8 +77,8 @@ _LONGEST = 500
 """Longest text of an error on the bus [characters]."""
 _MOST_DUE = 2
 """Most files in the queue while records are read."""
-_BESIDE_EACH = 60.0
-"""Longest time between two calls of what is done beside [s]."""
+_BESIDE_LEAST, _BESIDE_MOST = 10.0, 60.0
+"""Shortest and longest time between two calls of what is done beside [s]."""
 _SLOW = 60.0
 """Time after which a store counts as one that does not answer [s]."""
 
@@ -155,7 +155,8 @@ class ArchiveWorker:
     writer
         Writes the files, one at a time; by default a thread.
     beside
-        Called about once in `age`, in a thread of its own: a failure is reported, and holds up nothing.
+        Called about once in `age`, from 10 s to 60 s, in a thread of its own: a failure is reported until a call
+        succeeds, and holds up nothing.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class ArchiveWorker:
         self._reporter, self._report_at = reporter, float("-inf")
         """The reporter, and the time of its next report [monotonic s]."""
         self._bytes = self._errors = 0
-        self._last_error = self._newest_file = self._failing = ""
+        self._last_error = self._newest_file = self._failing = self._beside_failing = ""
 
     def step(self) -> None:
         """Let due files be written, and read some records."""
@@ -219,12 +220,12 @@ class ArchiveWorker:
                 self._read()
                 self._failing = ""
         except ArchiveError as error:
-            self._note(error)
+            self._failing = self._note(error)
             self._report_at = float("-inf")
             self._report()
             raise
         except (BusError, OSError) as error:
-            self._note(error)
+            self._failing = self._note(error)
             _log.warning("archive waits retry=%g s reason=%s", self._limits.retry, error)
             self._clock.sleep(self._limits.retry)
 
@@ -240,12 +241,13 @@ class ArchiveWorker:
 
     def _run_beside(self) -> None:
         if self._done_beside is not None and self._done_beside.done():
-            if error := self._done_beside.exception():
-                self._note(error)
+            error = self._done_beside.exception()
+            self._beside_failing = f"post-mortems: {self._note(error)}" if error else ""
+            if error:
                 _log.warning("archive goes on without its post-mortems reason=%s", error)
             self._done_beside = None
         if self._beside is not None and self._done_beside is None and self._clock.monotonic() >= self._beside_at:
-            self._beside_at = self._clock.monotonic() + min(self._limits.age, _BESIDE_EACH)
+            self._beside_at = self._clock.monotonic() + min(max(self._limits.age, _BESIDE_LEAST), _BESIDE_MOST)
             self._done_beside = self._aside.submit(self._beside)
 
     def _read(self) -> None:
@@ -463,7 +465,7 @@ class ArchiveWorker:
                 newest=self._newest_file,
                 errors=self._errors,
                 last_error=self._last_error,
-                failing=self._failing,
+                failing=self._failing or self._beside_failing,
                 space=self._space,
             )
         )
@@ -474,10 +476,12 @@ class ArchiveWorker:
         if wait_for([self._asked_space], self._limits.wait).done:
             self._space, self._asked_space = self._asked_space.result(), None
 
-    def _note(self, error: BaseException) -> None:
+    def _note(self, error: BaseException) -> str:
+        """Count a failure, and return its text for the bus."""
         self._errors += 1
-        self._failing = printable(without_secrets(f"{error}"))[:_LONGEST]
-        self._last_error = f"{utc_seconds(self._clock.now_us())} {self._failing}"
+        text = printable(without_secrets(f"{error}"))[:_LONGEST]
+        self._last_error = f"{utc_seconds(self._clock.now_us())} {text}"
+        return text
 
     def _oldest_us(self) -> Time | None:
         """Return the time of the oldest record that is in no file, perhaps now; None: unknown."""

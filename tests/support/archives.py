@@ -87,7 +87,7 @@ def worker(
     )
 
 
-def changed(raw: bytes, **changes: int) -> bytes:
+def changed(raw: bytes, **changes: int | str) -> bytes:
     """Return a file with the same rows and another entry."""
     rows = pq.read_table(pa.BufferReader(raw)).replace_schema_metadata(None)
     return encode(rows.to_batches(), msgspec.structs.replace(inspect(raw), sha256="0" * 64, **changes))

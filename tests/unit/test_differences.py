@@ -50,6 +50,7 @@ def moved(name: str, before: Any, after: Any) -> float:
         (RATE, 100.0, 96.0, 0.0),
         (RATE, 100.0, 50.0, -0.5),
         (RATE, 0.0, 0.0, 0.0),
+        (RATE, 1.0, 10**400, 1.0),
         # Integers are exact, and totals are not compared.
         (f"{NODE}/worstHeapLoss", 100, 99, -0.01),
         (f"{NODE}/heapsTotal", 1, 1000, 0.0),
@@ -100,6 +101,7 @@ def scans(folder: Path) -> None:
     log.append(record(-24 * 60 * MINUTE + 10 * MINUTE, 5.0))
     for minute in range(11):
         log.append(record(minute * MINUTE, float(minute)))
+        log.append(record(minute * MINUTE, minute, f"{NODE}/heapsTotal"))
         log.append(record(minute * MINUTE, "SCANNING" if 2 <= minute < 5 else "READY", f"{SUBARRAY}/obsState"))
     for seconds, value in ((0, "READY"), (120, "SCANNING"), (300, "READY"), (420, "SCANNING"), (480, "FAULT")):
         message = StateMessage(device=SUBARRAY, attribute="obsState", value=value, time=at(seconds), origin="c")

@@ -12,6 +12,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from starlette.testclient import TestClient
 
+from facade.archive.post_mortem import post_mortem_of
 from facade.archive.stores import FolderStore
 from facade.kernel.clock import ManualClock, Time, utc_text
 from sdp_facade_clients.web.app import make_app
@@ -40,6 +41,24 @@ def client(answers: ArchivedAnswers | None, site: Site, scene: Scene | None = No
 
 def site(devices: dict[str, str]) -> Site:
     return Site("db:10000", ICD, lambda: devices, ManualClock())
+
+
+def test_an_alarm_leads_to_the_post_mortems_that_have_its_minutes(tmp_path: Path) -> None:
+    """Of several alarms at once at one place, only the first one has its own."""
+    for seconds, source in ((0, "a"), (600, "b")):
+        (tmp_path / "kept" / post_mortem_of(("serverGone", source, at(seconds)), at(seconds)).name).mkdir(parents=True)
+    made = site(DEVICES)
+    answers = ArchivedAnswers(FolderStore(tmp_path), ICD, made, ManualClock(), 50, f"{tmp_path / 'kept'}")
+    page = client(answers, made)
+
+    def titles(**given: str) -> list[str]:
+        return [one["title"] for one in page.get("/api/post-mortems", params=given).json()]
+
+    assert titles() == ["serverGone-b", "serverGone-a"]
+    alarm = {"condition": "serverGone", "source": "a"}
+    assert titles(**alarm) == ["serverGone-a"]
+    assert titles(**alarm | {"raised_at": utc_text(at(700))}) == ["serverGone-b", "serverGone-a"]
+    assert titles(**alarm | {"raised_at": utc_text(at(900))}) == ["serverGone-a"]
 
 
 @pytest.fixture(scope="module")

@@ -190,7 +190,7 @@ class _Pages:
             "site": asked(lambda: {**site.description(), "problem": self._problem(), **more}),
             "openapi.json": asked(document),
             "at": asked(self._at, "time", "device", "post_mortem", places=self._of_archive),
-            "post-mortems": asked(self._post_mortems, "condition", "source", places=self._of_archive),
+            "post-mortems": asked(self._post_mortems, "condition", "source", "raised_at", places=self._of_archive),
             "differences": asked(self._differences, "time", "against", places=self._of_archive),
             "history": asked(
                 self._history, "device", "attribute", "begin", "end", "points", "post_mortem", places=self._of_archive
@@ -287,8 +287,8 @@ class _Pages:
             of = Timelines(self._feed, self._site, SystemClock(), archive, is_kept=True)
         return of.between(device, begin, end)
 
-    def _post_mortems(self, condition: str, source: str) -> Any:
-        return self._archived().post_mortems(condition, source)
+    def _post_mortems(self, condition: str, source: str, raised_at: str) -> Any:
+        return self._archived().post_mortems(condition, source, raised_at)
 
     def _differences(self, time: str, against: str) -> Any:
         return self._archived().differences(time, against)

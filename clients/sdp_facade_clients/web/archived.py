@@ -10,12 +10,12 @@ from facade.archive.history import HistoryArchive, Point, unit_in
 from facade.archive.moment import COMMANDS_BACK, MomentArchive
 from facade.archive.night.page import render
 from facade.archive.night.report import read_night
-from facade.archive.post_mortem import PostMortem, digest_of, post_mortems
+from facade.archive.post_mortem import AFTER, BEFORE, PostMortem, digest_of, post_mortems
 from facade.archive.stores import Store, open_store
 from facade.archive.thinned import thin
 from facade.archive.timeline import TimelineArchive
 from facade.flows.telemetry.plan import FIGURES
-from facade.kernel.clock import DAY, Clock, as_duration, as_seconds, utc_text
+from facade.kernel.clock import DAY, FOREVER, Clock, as_duration, as_seconds, utc_text
 from facade.kernel.config import without_secrets
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
@@ -86,10 +86,19 @@ class ArchivedAnswers:
             raise ConfigError(f"post_mortem: expected one that is kept, got {post_mortem!r:.100}; the oldest make room")
         return self._of(f"{self._place}/{post_mortem}")
 
-    def post_mortems(self, condition: str, source: str) -> list[dict[str, Any]]:
-        """Return names, times and titles of the post-mortems of an alarm, or, without one, of all; the newest first."""
+    def post_mortems(self, condition: str, source: str, raised_at: str) -> list[dict[str, Any]]:
+        """Return names, times and titles of the post-mortems of an alarm, or, without one, of all; the newest first.
+
+        Those of other alarms whose minutes have the time at which it was raised are among them, as in a flood of alarms
+        not each has its own.
+        """
         alarm = digest_of(condition, source) if condition else ""
-        found = [one for one in self._post_mortems() if not condition or one.alarm == alarm]
+        raised = parse_time(raised_at, "raised_at") if raised_at else FOREVER
+        found = [
+            one
+            for one in self._post_mortems()
+            if not condition or one.alarm == alarm or one.at - BEFORE <= raised <= one.at + AFTER
+        ]
         return [{"name": one.name, "time": as_seconds(one.at), "title": one.title} for one in reversed(found)]
 
     def _post_mortems(self) -> list[PostMortem]:

@@ -200,7 +200,8 @@ export async function openAlarm(key) {
   if (view.open !== key) Object.assign(view, { open: key, history: [], kept: [] });
   redraw();
   const at = key.indexOf("@");
-  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1) }).then((kept) => { if (view.open === key) view.kept = kept; redraw(); });
+  const raised_at = utcText(view.all.find((one) => keyOf(one) === key)?.raised_at);
+  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1), ...(raised_at && { raised_at }) }).then((kept) => { if (view.open === key) view.kept = kept; redraw(); });
   try {
     const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
     if (view.open === key) view.history = history;
@@ -210,9 +211,10 @@ export async function openAlarm(key) {
   redraw();
 }
 
+const utcText = (time) => (time ? `${new Date(time * 1000).toISOString().slice(0, 19)}Z` : "");
 const keptOf = async (alarm) => (store.site?.archive ? ask("post-mortems", alarm).catch(() => []) : []);
 const keptList = (some) => html`<ul>${some.map(({ name, time, title }) => html`<li><a href=${
-  `?at=${new Date(time * 1000).toISOString().slice(0, 19)}Z&post_mortem=${name}${location.hash}`}>${utc(time)}</a> <small>${title}</small></li>`)}</ul>`;
+  `?at=${utcText(time)}&post_mortem=${name}${location.hash}`}>${utc(time)}</a> <small>${title}</small></li>`)}</ul>`;
 
 function detail() {
   const alarm = view.open && view.all.find((one) => keyOf(one) === view.open);
