@@ -201,7 +201,10 @@ export async function openAlarm(key) {
   redraw();
   const at = key.indexOf("@");
   const raised_at = utcText(view.all.find((one) => keyOf(one) === key)?.raised_at);
-  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1), ...(raised_at && { raised_at }) }).then((kept) => { if (view.open === key) view.kept = kept; redraw(); });
+  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1), ...(raised_at && { raised_at }) }).then((kept) => {
+    if (view.open === key) view.kept = kept;
+    redraw();
+  });
   try {
     const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
     if (view.open === key) view.history = history;

@@ -82,7 +82,8 @@ function whole(page, what) {
         link("alarms", html`Alarms${count}`)}
         ${devicesOf("SdpSubarray").map((device) => link("subarray", `Subarray ${device.split("/").at(-1)}`, device))}
         ${flows.map(([name, flow]) => link("flow", flow.page.title, name))}
-        ${link("blocks", "Execution blocks")}${site?.archive ? link("compare", "Compare") : nothing}${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
+        ${link("blocks", "Execution blocks")}${site?.archive ? link("compare", "Compare") : nothing}
+        ${link("acts", "Who did what")}${link("bus", "Bus")}${link("devices", "Devices")}
         <a href="explore/#/browse/sdp:root" target="_blank">Explore</a></nav>
     </header>
     ${pastBar()}

@@ -41,14 +41,16 @@ export function comparePage(what) {
       ${isTime ? html`<label>Earlier or later (UTC) <input type="datetime-local" step="1" .value=${against.replace("Z", "")}
         @change=${time}></label>` : nothing}
       <label>Filter <input type="search" .value=${view.word} @input=${(event) => { view.word = event.target.value; redraw(); }}></label>
-    </div>${view.said ? html`<p class="said" role="status">${view.said}</p>` : nothing}${view.found ? table(view.found) : nothing}`, "full")}`;
+    </div>${view.said ? html`<p class="said" role="status">${view.said}</p>` : nothing}
+    ${view.found ? table(view.found) : nothing}`, "full")}`;
 }
 
 function shown(one, entry, name) {
   if (!one) return html`<span class="soft">not recorded</span>`;
   const said = typeof one.value === "number" ? quantity(one.value, entry, name) : text(one.value, entry);
   return html`<span class="value ${one.quality.toLowerCase()}">${said}${
-    one.quality === "VALID" ? nothing : html`<span class="mark"> ${one.quality === "INVALID" ? "not valid" : one.quality.toLowerCase()}</span>`}</span>`;
+    one.quality === "VALID" ? nothing
+      : html`<span class="mark"> ${one.quality === "INVALID" ? "not valid" : one.quality.toLowerCase()}</span>`}</span>`;
 }
 
 function table(found) {
