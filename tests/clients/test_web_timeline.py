@@ -91,7 +91,9 @@ def test_what_happened_is_in_a_trend_which_is_zoomed_paired_and_kept(browser: Br
     page.get_by_role("button", name="Back", exact=True).click()
     expect(page.get_by_role("button", name="Back", exact=True)).to_have_count(0)
     assert "from=" not in page.url
-    # A mark leads to its record.
+    # A mark leads to its record; a list that still grows would move another link under the pointer.
+    expect(caption).to_contain_text("marked: commands 4, alarms 2")
+    expect(figure).to_have_attribute("aria-busy", "false")
     listed.get_by_role("link", name="AssignResources").first.click()
     expect(page.get_by_role("heading", name="Command AssignResources")).to_be_visible()
     for said in ("COMPLETED", "anna"):
