@@ -6,8 +6,8 @@ A post-mortem is made from the files of the archive alone, and from nothing that
 the first CRITICAL alert of an occurrence, by Kafka, and the alarm. Each of its files has the name, the range of offsets
 and the log of the file that it comes from, and the rows of its span that are about the place. So a file that is there
 is done, a killed process makes the others at its next start, with the same bytes, and a file that comes late to the
-archive adds its part. The archive is looked at for a new alarm at once, when all its records should be in files, and
-once more after `_LATE`.
+archive adds its part. The archive is searched when a new alarm appears, again when all its records should be in
+files, and once more after `_LATE`.
 
 What happened is kept of all topics with few records, whatever their place: states, commands and alerts. Of the history
 of attributes, which has most records, a device is left out that belongs to another place of the interface's locations
@@ -181,7 +181,7 @@ class PostMortems:
         self._failed: list[ArchiveError | OSError] = []
 
     def step(self) -> None:
-        """Make what is due, and make room; `ArchiveError` or `OSError` if that failed for one, after all others."""
+        """Make the post-mortems that are due, and make room; `ArchiveError` or `OSError` if that failed for one, after all others."""
         self._failed.clear()
         now, known = self._clock.now_us(), post_mortems(self._place)
         found, sources = {one[2:4]: one for one in known}, dict[str, str]()
@@ -213,7 +213,7 @@ class PostMortems:
             around = self._places(source).items()
             while others and one.at - others[0][0] > AFTER:
                 others.popleft()
-            # Each has the history of what is nowhere, and that of a rack has the history of its nodes.
+            # Each post-mortem has the devices without a place, and that of a rack has the nodes of the rack.
             is_kept = any(place in around for _, place in others) if around else bool(others)
             if one in known or not (is_kept or len(others) >= _AT_ONCE):
                 others.append((one.at, self._place_of(source)))

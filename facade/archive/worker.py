@@ -78,7 +78,7 @@ _LONGEST = 500
 _MOST_DUE = 2
 """Most files in the queue while records are read."""
 _BESIDE_LEAST, _BESIDE_MOST = 10.0, 60.0
-"""Shortest and longest time between two calls of what is done beside [s]."""
+"""Shortest and longest time between two looks for post-mortems [s]."""
 _SLOW = 60.0
 """Time after which a store counts as one that does not answer [s]."""
 

@@ -391,7 +391,7 @@ class _Pages:
             return answer
 
         async def back(request: Request) -> Response:
-            """Let a person in who comes from the provider; the cookie shows that this browser began."""
+            """Sign in the person whom the provider has sent back; the cookie shows that this browser began."""
             self._doors.questions.count(_address(request))  # each asks the provider, also one with a forged cookie
             secret, given = request.cookies.get(cookie(request.url.scheme, SIGN_IN_COOKIE), ""), request.query_params
             key = await self._of_provider.run(lambda: sign_on.finish(secret, given), is_person=False)
@@ -403,7 +403,7 @@ class _Pages:
             return answer
 
         async def signed_out(request: Request) -> Response:
-            """End the sessions of a person whom the provider has signed out."""
+            """End the sessions of a person who has signed out at the provider."""
             self._doors.questions.count(_address(request))
             asked = parse_qs((await _body(request, _LARGEST_SIGN_IN)).decode(errors="replace"))
             (token,) = asked.get("logout_token", [""])
@@ -419,7 +419,7 @@ class _Pages:
         )
 
     async def confirm(self) -> None:
-        """Have the provider confirm those who have signed in by it, for ever."""
+        """Ask the provider again and again to confirm the people whom it has signed in."""
         while (sign_on := self._sign_on) is not None:
             await asyncio.sleep(_STEP)
             try:

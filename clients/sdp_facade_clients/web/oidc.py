@@ -6,8 +6,8 @@ begun, and only the browser that began one can end it. The ID token is checked b
 the only thing that counts: its subject is the person, and one of its claims has the role.
 
 A right lasts a minute after the provider has confirmed it. `SignOn.step` has it confirmed every 20 s: it trades the
-refresh token for a new ID token. A provider that refuses ends the sessions of the subject. A provider that does not
-answer suspends them after the minute, as nobody knows then whose role has gone.
+refresh token for a new ID token. If the provider refuses, the sessions of the subject end. If it does not answer,
+they are suspended after the minute, because a role may have gone.
 """
 
 import base64
@@ -119,7 +119,7 @@ class _Read(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    """A person of whom the provider has confirmed the role."""
+    """A person whose role the provider has confirmed."""
 
     person: Person
     subject: str
@@ -172,7 +172,7 @@ class SignOn:
         return _with(self._provider().document.authorization_endpoint, asked)
 
     def finish(self, secret: str, answer: Mapping[str, str]) -> bytes:
-        """Return the key of a person who comes back from the provider with an answer.
+        """Return the key of the person whose browser brings an answer of the provider.
 
         Raises
         ------
@@ -205,14 +205,14 @@ class SignOn:
         return key
 
     def step(self, present: Collection[bytes]) -> bytes | None:
-        """Have due rights confirmed, and return the key of the first person whose sessions must end; None: nobody's.
+        """Have due rights confirmed, and return the key of the first person whose sessions must end, or None.
 
         Parameters
         ----------
         present
             Keys of people with sessions; others are forgotten.
         """
-        # Who was asked for longest ago comes first: one whose questions fail keeps nobody waiting for ever.
+        # The longest unconfirmed person comes first, so failures for one person do not hold up the others.
         for key, known in sorted(self._known.items(), key=lambda one: one[1].asked):
             if (now := self._clock.monotonic()) - known.asked < CONFIRMED_EACH:
                 break
@@ -376,7 +376,7 @@ class SignOn:
 
 
 def make_sign_on(path: Path, secret: str, clock: Clock) -> SignOn:
-    """Return what signs in by the settings of a file; a secret of the environment comes before that of a file."""
+    """Return what signs in by the settings of a file; a secret from the environment is preferred to one from a file."""
     settings = load_oidc(path)
     if not secret and settings.client_secret_file:
         secret = read_secret(Path(settings.client_secret_file), "the client's secret").strip()

@@ -215,9 +215,9 @@ class Heartbeats(Flow):
 
     @property
     def judged_at(self) -> Time:
-        """Return the time at which silence is judged: that of the newest heartbeat.
+        """Return the time as of which silence is judged: usually the time of the newest heartbeat.
 
-        After an outage of the bus it is that of the last heartbeat before it, until each process could be heard again.
+        After an outage of the bus, the last heartbeat before it counts until each process could be heard again.
         """
         return self._newest if self.can_tell else self._before
 

@@ -343,8 +343,8 @@ class TransactionalProducer:
         """End the group's part of this slot's transactions again, if no positions came for `timeouts.HANGING`.
 
         A killed broker may have lost the end of a transaction on the group's offsets. Then the group's answer waits for
-        that end for ever. The next end marker of the same producer ends it as well. It is an abort, which leaves no
-        offset behind: nothing trusts these offsets, but those who watch the lag of a group read them.
+        that end for ever. The next end marker of the same producer ends it as well. It is an abort,
+        because a commit would leave an offset behind, which programs take for a lag of the group.
         """
         now = self._connection.clock.monotonic()
         self._unanswered_since = min(self._unanswered_since, now)
