@@ -181,7 +181,7 @@ class PostMortems:
         self._failed: list[ArchiveError | OSError] = []
 
     def step(self) -> None:
-        """Make the post-mortems that are due, and make room; `ArchiveError` or `OSError` if that failed for one, after all others."""
+        """Make the post-mortems that are due, and make room; if one fails, raise its error after all others."""
         self._failed.clear()
         now, known = self._clock.now_us(), post_mortems(self._place)
         found, sources = {one[2:4]: one for one in known}, dict[str, str]()

@@ -1,8 +1,8 @@
 """`sdp-facade archive unarchived`: lists what brokers have that an archive lacks, such as those of a site that is back.
 
-A record has one log and one offset for ever, and a file of an archive names both. So no restore
-could bring the records behind the newest file of each partition to another site. Records that are missing between two files of the archive
-are not listed here: `archive verify` names them.
+A record has one log and one offset for ever, and a file of an archive names both. So no restore could bring the records
+behind the newest file of each partition to another site. Records that are missing between two files of the archive are
+not listed here: `archive verify` names them.
 """
 
 from collections.abc import Collection, Iterator
