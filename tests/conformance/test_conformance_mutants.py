@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from xml.etree import ElementTree
@@ -25,7 +26,7 @@ from facade.kernel.resources import resource
 from sdp_facade_clients.events import open_database
 from tests.conformance.mutants import MUTANTS, served
 from tests.conftest import Deploy
-from tests.support.deployment import CLOCK, Deployment
+from tests.support.deployment import CLOCK, Deployment, subarray_device
 from tests.support.waiting import HANG, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
@@ -49,7 +50,24 @@ def run_kit(
     """
     found = run_once(deployment, *options)
     is_late = any(outcome == "late" and not is_red(id) for id, outcome in found[1].items())
-    return run_once(deployment, *options) if is_late else found
+    if not is_late:
+        return found
+    if "--active" in options:
+        until(lambda: is_put_back(deployment.proxy(subarray_device(1))), "the subarray is as before the kit", every=1.0)
+    return run_once(deployment, *options)
+
+
+def is_put_back(subarray: tango.DeviceProxy) -> bool:
+    """Return whether a subarray is as the kit wants it, or give the command that leads there.
+
+    The kit waited in vain, so it may have left the subarray in the middle of an observation.
+    """
+    with suppress(tango.DevFailed):
+        state = subarray.obsState.name
+        if state == "EMPTY" and subarray.state() == tango.DevState.OFF:
+            return True
+        subarray.command_inout("Off" if state == "EMPTY" else "Restart" if state in ("ABORTED", "FAULT") else "Abort")
+    return False
 
 
 def run_once(deployment: Deployment, *options: object) -> tuple[int, dict[str, str], str]:
