@@ -381,7 +381,7 @@ def test_an_alarm_is_acknowledged_shelved_and_its_history_shown(open_page: Open,
         (action, "anna", "<b>seen</b>") for action in ("ACKNOWLEDGE", "SHELVE")
     ]
     web.process.says(
-        "INFO sdp_facade_clients.web.app act=alarm name='anna' role=operator address="
+        "INFO sdp_facade_clients.web.journal act=alarm name='anna' role=operator address="
     )  # by the process itself
     assert 3000 < shelved["shelved_until"] - shelved["acted_at"] <= 3600
     act("Unshelve", "ACKED")
