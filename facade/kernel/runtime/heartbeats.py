@@ -118,6 +118,11 @@ class SignOfLife:
         """Write a heartbeat."""
         self._give(stopping=False)
 
+    def go_behind(self) -> None:
+        """Write a final heartbeat and a further one: a standby gives its place to those that came later."""
+        self._give(stopping=True)
+        self._give(stopping=False)
+
     def end(self) -> None:
         """Write the final heartbeat."""
         self._give(stopping=True)
