@@ -20,7 +20,7 @@ from facade.kernel.cli.app import app
 from facade.kernel.clock import utc_seconds
 from facade.kernel.findings import UNKNOWN, Finding
 from facade.sdp.judgement import Judgement
-from sdp_facade_clients.status import ALERTS, QUESTIONS, judge, see
+from sdp_facade_clients.status import devices, judge, questions, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device
 from tests.support.kafka_proxy import END_TXN, FETCH, KafkaProxy
@@ -53,10 +53,10 @@ class Operator:
         """Present text of each alarm."""
 
     def look(self) -> Judgement:
-        answers = {name: self._ask(*one) for name, one in QUESTIONS.items()}
+        answers = {name: self._ask(*one) for name, one in questions().items()}
         alarms = None
         if answers["alerts"] is not None and answers["alerts"]["State"] != "UNKNOWN":
-            alarms = json.loads(self.deployment.proxy(ALERTS).GetAlarms())
+            alarms = json.loads(self.deployment.proxy(devices().alerts).GetAlarms())
         seen = see(answers, alarms, [], lambda instance: "", ICD.enums["HealthState"])
         judged = judge(seen, ICD.conditions)
         self.texts = {f"{one['condition']}@{one['source']}": one["text"] for one in alarms or ()}
