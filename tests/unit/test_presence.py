@@ -96,7 +96,10 @@ def test_who_judges_is_not_missed_by_itself():
 
 @pytest.mark.parametrize(
     ("name", "command"),
-    [("alerts-notify-0", "alerts notify RULES.toml"), ("archive-run-1", "archive run FOLDER --slot 1")],
+    [
+        ("alerts-notify-0", "alerts notify RULES.toml"),
+        pytest.param("archive-run-1", "archive run FOLDER --slot 1", marks=pytest.mark.needs("facade.archive")),
+    ],
 )
 def test_a_process_that_a_site_need_not_run_is_missed_once_it_was_heard_of(name, command):
     """Nobody learnt that no mail left any more: the notifier was killed, and nothing said so."""
@@ -324,6 +327,7 @@ def test_a_lag_is_that_of_its_readers():
     assert summary["response"].endswith("more workers do not help.")
 
 
+@pytest.mark.needs("facade.sdk")
 @pytest.mark.parametrize("worker", [worker for one in manifests() for worker in one.workers], ids=lambda one: one.name)
 def test_one_more_worker_is_advised_with_a_slot_unless_it_finds_one(worker):
     """Of the workers only `aggregate` looks for a free slot; the others would take slot 0 from the one that has it."""
