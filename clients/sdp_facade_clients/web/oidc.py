@@ -368,11 +368,14 @@ class SignOn:
             raise InfraError(f"{self.name}: expected addresses of the scheme of the issuer, got {url!r:.200}")
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         until = self._clock.monotonic() + _PATIENCE
+
+        def read(sock: socket.socket, **how: Any) -> http.client.HTTPResponse:
+            bounded: Any = _Answer(sock, until, self._clock)
+            return http.client.HTTPResponse(bounded, **how)
+
         try:
             with closing(kind(parts.hostname or "", parts.port, timeout=_PATIENCE)) as client:
-                client.response_class = lambda sock, **how: http.client.HTTPResponse(  # type: ignore[assignment]
-                    _Answer(sock, until, self._clock), **how
-                )
+                client.response_class = read  # type: ignore[assignment]
                 client.request(method, path, body, {"Accept": "application/json", **(head or {})})
                 answer = client.getresponse()
                 status, said = answer.status, msgspec.json.decode(answer.read(_LARGEST_ANSWER), type=dict[str, Any])
