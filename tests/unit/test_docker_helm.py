@@ -91,7 +91,13 @@ def test_it_renders_what_kustomize_does(components: Sequence[str], values: Seque
         pytest.skip("neither kustomize nor kubectl is installed")
     argv = [kustomize, "build"] if kustomize else [kubectl, "kustomize"]
     used = [os.path.relpath(BASE.parent / "components" / name, tmp_path.resolve()) for name in (*components, "process")]
-    overlay = {"kind": "Kustomization", "resources": [os.path.relpath(BASE, tmp_path.resolve())], "components": used}
+    (about,) = documents(BASE / "kustomization.yaml")
+    overlay = {
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(BASE, tmp_path.resolve())],
+        "components": used,
+        **{name: about[name] for name in ("labels", "images")},
+    }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     done = subprocess.run([*map(str, argv), str(tmp_path)], capture_output=True, text=True, check=True)
     expected = dict(map(comparable, yaml.safe_load_all(done.stdout)))
