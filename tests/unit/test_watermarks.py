@@ -165,6 +165,25 @@ def test_windows_are_shown_at_the_watermark_that_closes_them_however_soon_it_fol
         assert [(rig.shown[str(node)].time - BASE_US) // SECOND for node in NODES] == shown
 
 
+def test_of_windows_that_close_together_the_newest_is_shown(rig):
+    """Rule 7: the worker pauses for more than two windows; nobody gets the older ones one after the other."""
+    seen, send = [], all_nodes(rig)
+
+    def look():
+        send()
+        window = (rig.shown["0"].time - BASE_US) // SECOND if "0" in rig.shown else -1
+        seen.extend([window] if window not in seen else [])
+
+    rig.run(3.3, look)
+    for _ in range(30):
+        send()
+        rig.clock.sleep(0.08)
+    rig.run(0.3, look)
+    assert seen == [-1, 0, 1, 2, 4]
+    rig.run(0.5)
+    assert rig.ledger.totals.count.sum() + rig.ledger.totals.late.sum() == rig.sequences.total()
+
+
 def test_partitions_without_records_close_windows_in_time(rig):
     """Node 0 alone sends, then nobody does: who asks learns that nothing came."""
     rig.run(4.0, lambda: rig.send(0))
