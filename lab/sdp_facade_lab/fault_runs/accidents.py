@@ -243,7 +243,7 @@ class Brokers:
 
     @contextmanager
     def _in_turn(self, names: Sequence[ServiceName]) -> Iterator[None]:
-        """Kill brokers in turn; the first one, with the oldest replicas, is back before the last one with the newest."""
+        """Kill brokers in turn; the first one, with the oldest replicas, comes back before the last one."""
         for name in names:
             self._kill([name])
             self._clock.sleep(_IN_TURN_S)
@@ -262,7 +262,7 @@ class Brokers:
 
     @contextmanager
     def _ahead(self, names: Sequence[ServiceName]) -> Iterator[None]:
-        """Start brokers again with a wrong clock, and then with the right one: a process has it from its environment."""
+        """Start brokers again with a wrong clock, later with the right one: it comes from their environment."""
         self._kill(names)
         with faked_time("+1h"):
             self._start(names)
