@@ -345,7 +345,12 @@ def faked_time(offset: str) -> Iterator[None]:
     offset
         From the right time, as libfaketime has it, such as "+1h".
     """
-    faked = {"LD_PRELOAD": str(find_faketime()), "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    faked = {
+        "LD_PRELOAD": str(find_faketime()),
+        "FAKETIME": offset,
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # with it, waits of Java's threads never end
+    }
     before = {name: os.environ.get(name) for name in faked}
     os.environ.update(faked)
     try:
