@@ -146,5 +146,5 @@ class NewestRecords:
 
 
 def undecoded(value: bytes | None) -> Sequence[bytes | None]:
-    """Take a value as it is, also that of a tombstone."""
+    """Return the bytes of a value, undecoded; those of a tombstone are None."""
     return (value,)

@@ -31,7 +31,7 @@ __all__ = ["Attempt", "Post", "Sending", "labels", "mail_of", "message_id", "pos
 _PATIENCE = 10.0
 """Longest wait for each answer of a receiver [s]."""
 _LASTS = 30 * DAY
-"""Time after which Alertmanager ends an alert of which it has heard no end, since nobody may be left to tell it."""
+"""Alertmanager ends an alert after this time by itself, in case the facade is no longer there to end it."""
 _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
 
 
@@ -51,7 +51,7 @@ Post = Callable[[str, AlertNotification], Attempt]
 
 
 def message_id(deployment: str, one: AlertNotification, number: int | None = None) -> str:
-    """Return the id of a message, or that of an earlier one (`number`) to the same receiver about the same alarm."""
+    """Return the id of a message; with `number`, of the earlier message with this number about the same alarm."""
     what = "end" if one.phase == ENDING and number is None else one.number if number is None else number
     parts = (deployment, one.receiver, one.condition, one.source, one.since, what)
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -304,9 +304,9 @@ class Tracker:
     def _key(self, device: str, id: str) -> str:
         """Return the key of a command.
 
-        Whoever may speak for one device can use the id of another one's command, and those of orders are known before.
-        A device server takes ids from the commands, so an acknowledgement for another device is refused. A controller
-        of several devices knows acknowledgements alone, so it has those of each device apart.
+        A controller may acknowledge commands for its own devices only, but nothing stops it from writing the id of
+        another device's command. A device server reads the commands, so it refuses an acknowledgement that names the
+        wrong device. A controller of several devices reads acknowledgements only, so the device is part of its key.
         """
         return f"{device} {id}" if not self._with_commands and len(self._devices) > 1 else id
 

@@ -69,7 +69,7 @@ _SECRETS: Final = ("tango-db-password", "grafana-password", "taranta-secret")
 _EMPTY: Final = ("sdp-facade.toml", "page-tokens")
 """Of its secrets those that may stay empty."""
 _HEALTHY_WITHIN_S: Final = 300.0
-"""Longest time from the health of one service to that of the next one [s]."""
+"""Longest wait until a service is healthy, counted from when the service before it was [s]."""
 _STATE: Final = "{{.State.Status}}, exit code {{.State.ExitCode}}, restarted {{.RestartCount}} times"
 _GIVEN_BY_THE_KERNEL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -150,7 +150,7 @@ class Project:
                 raise InfraError(f"{said}; its log ends:\n{log_of(self.container(one))}")
 
     def ailment(self, service: str) -> str:
-        """Run the health check of a service; return what is wrong with it, or an empty text."""
+        """Run the health check of a service; return its complaint, which is empty if the service is healthy."""
         argv = ["podman", "healthcheck", "run", self.container(service)]
         done = subprocess.run(argv, env=environment(), capture_output=True, text=True, check=False)
         if done.returncode == 0:
