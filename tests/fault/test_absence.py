@@ -9,7 +9,7 @@ import tango
 from facade.flows.telemetry.simulator.ingest import HeapReport
 from tests.conftest import Deploy
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, await_totals, node_device
-from tests.support.subarrays import standing_still
+from tests.support.processes import standing_still
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]

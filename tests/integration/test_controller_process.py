@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from facade.flows.commands.messages import order_id
+from facade.flows.commands.outcomes import FINAL
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.clock import SystemClock
@@ -23,7 +24,6 @@ from tests.support.arguments import example
 from tests.support.commanding import Sink
 from tests.support.deployment import Deployment
 from tests.support.processes import Running
-from tests.support.subarrays import FINAL, ORDER
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
@@ -80,7 +80,7 @@ class Sdp:
         }
         record = (device.encode(), json.dumps(command).encode())
         deployment, headers = self.deployment, (("traceparent", TRACE),)
-        topics.send(deployment.bootstrap, deployment.topic(topic), [record], headers=headers, settings=ORDER)
+        topics.send(deployment.bootstrap, deployment.topic(topic), [record], headers=headers, settings=topics.ORDER)
         return command
 
     def read(self, topic: str) -> list[dict[str, Any]]:
@@ -186,7 +186,7 @@ def test_an_order_without_an_open_command_is_executed_by_nobody(sdp: Sdp) -> Non
             ack = {"schema": "command-ack/1", "id": parent, "device": MASTER, "command": "Off", "status": "ACCEPTED",
                    "time": time.time_ns() // 1000, "origin": "sdp"}  # fmt: skip
             record = (MASTER.encode(), json.dumps(ack).encode())
-            topics.send(sdp.deployment.bootstrap, sdp.deployment.topic("command-acks"), [record], settings=ORDER)
+            topics.send(sdp.deployment.bootstrap, sdp.deployment.topic("command-acks"), [record], settings=topics.ORDER)
             id = order_id(parent, FIRST, "On", 1)
             order = sdp.send("On", FIRST, topic="orders", id=id, parent=parent, origin="sdp")
             outcome = sdp.outcome(order)
