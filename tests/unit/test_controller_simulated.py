@@ -102,7 +102,11 @@ def test_acks_have_the_faults_that_were_asked_for(kind: str, ids: list[str]) -> 
 
 @pytest.mark.parametrize(
     ("kind", "name", "executions", "outcome", "obs_state"),
-    [("crash-before", "End", 2, "COMPLETED", "IDLE"), ("crash-after", "Configure", 1, "FAILED", "READY")],
+    [
+        ("crash-before", "End", 2, "COMPLETED", "IDLE"),
+        ("crash-after", "End", 2, "COMPLETED", "IDLE"),
+        ("crash-after", "Configure", 1, "FAILED", "READY"),
+    ],
 )
 def test_it_dies_once_before_or_behind_the_effect(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, executions: int, outcome: str, obs_state: str
