@@ -131,7 +131,7 @@ def _server(_: int) -> _Server:
             start_new_session=True,
         )
     process.returncode = 0  # it ends by itself
-    return _Server(ours, _fixed(os.environ))
+    return _Server(ours, {**_fixed(os.environ), "PYTHONPATH": str(_ROOT)})
 
 
 @cache
