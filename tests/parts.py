@@ -7,7 +7,7 @@ through other modules of the tests. What else a test or a module of tests needs,
 that no part has.
 
 Without names, the kernel and the SDK are tried, and each other part of which a file has changed since the branch left
-``main``; on ``main`` itself, since the commit before. Where git cannot tell, all are.
+``main``; on ``main`` itself, since the commit before; a clone without that commit tries these two only.
 """
 
 import ast
@@ -105,8 +105,8 @@ def main() -> int:
 def wanted() -> list[str]:
     """Return the parts to try."""
     files = changed()
-    about_all = files is None or bool({"pyproject.toml", "tests/parts.py"} & {*files})
-    return [name for name, part in PARTS.items() if name in ALWAYS or about_all or any(map(is_of(part), files or ()))]
+    about_all = bool({"pyproject.toml", "tests/parts.py"} & {*files})
+    return [name for name, part in PARTS.items() if name in ALWAYS or about_all or any(map(is_of(part), files))]
 
 
 def is_of(part: Part) -> Callable[[str], bool]:
@@ -114,14 +114,14 @@ def is_of(part: Part) -> Callable[[str], bool]:
     return lambda file: file.startswith(tuple(f"{package}/" for package in part.packages))
 
 
-def changed() -> list[str] | None:
-    """Return the files that changed since the branch left ``main``, committed or not; None: unknown."""
+def changed() -> list[str]:
+    """Return the files that changed since the branch left ``main``, committed or not; none if git cannot tell."""
     for main_branch in ("origin/main", "main"):
         base, head = git("merge-base", main_branch, "HEAD"), git("rev-parse", "HEAD")
         if base is not None:
             found = git("diff", "--name-only", base if base != head else "HEAD^")
-            return None if found is None else found.splitlines()
-    return None
+            return (found or "").splitlines()
+    return []
 
 
 def git(*argv: str) -> str | None:

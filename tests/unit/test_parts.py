@@ -103,11 +103,11 @@ def test_the_device_server_without_its_extra_says_what_to_install() -> None:
         (["clients/sdp_facade_clients/ask.py", "facade/archive/worker.py"], ["kernel", "sdk", "archive", "clients"]),
         (["facade/tools_and_more.py"], ["kernel", "sdk"]),
         (["pyproject.toml"], list(parts.PARTS)),
-        (None, list(parts.PARTS)),
+        ([], ["kernel", "sdk"]),
     ],
 )
 def test_kernel_and_sdk_are_tried_each_time_and_others_when_their_files_change(
-    files: list[str] | None, wanted: list[str], monkeypatch: pytest.MonkeyPatch
+    files: list[str], wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "changed", lambda: files)
     assert parts.wanted() == wanted
