@@ -48,6 +48,7 @@ PROCESS_VARIABLES = {
     "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
     "SDP_WEB_POST_MORTEMS": "Post-mortems of CRITICAL alarms for the operator's page, a folder or its URL.",
     "SDP_WEB_ARCHIVE": "Archive from which the operator's page has what was before, a folder or its URL.",
+    "SDP_WEB_DISPLAYS": "Folder in which the operator's page keeps displays of Explore for all browsers.",
     "SDP_WEB_OIDC_FILE": "Settings (TOML) of OpenID Connect, by which people sign in at the operator's page.",
     "SDP_WEB_OIDC_SECRET": "Secret of the page as a client of the provider, if no file has it.",
     "SDP_WEB_PROXY": "Addresses or networks of the proxy before the operator's page, with spaces between.",
