@@ -298,7 +298,7 @@ def test_each_act_is_a_line_of_the_log(
         ("sign-in refused by the page", "refusal", "", "testclient"),
         ("command refused by the page", "refusal", "", "testclient"),
         ("sign-in at the page", "sign-in", "eve", "testclient"),
-        ("admin-mode at the page", "mode", "eve", "testclient"),
+        ("adminMode OFFLINE", "mode", "eve", f"testclient by {kept[0].origin}"),
         ("sign-out at the page", "sign-in", "eve", "testclient"),
     ]
     assert (kept[3].target, kept[1].text) == ("mid-sdp/control/0", NOBODY_HAS)
