@@ -46,6 +46,8 @@ PROCESS_VARIABLES = {
     "SDP_METRICS_PORT": "Port for Prometheus counters; each process of a host needs its own; unset: none.",
     "SDP_METRICS_ADDRESS": "Address of that port; default: 127.0.0.1.",
     "SDP_STATE_DIR": "Folder of `sdp-facade infra` and `demo`; default: .run.",
+    "SDP_OLOG_LOGIN": "User and password of the Olog to which comments are posted, with a colon between.",
+    "SDP_OLOG_LOGIN_FILE": "File with this login.",
     "SDP_WEB_POST_MORTEMS": "Post-mortems of CRITICAL alarms for the operator's page, a folder or its URL.",
     "SDP_WEB_ARCHIVE": "Archive from which the operator's page has what was before, a folder or its URL.",
     "SDP_WEB_DISPLAYS": "Folder in which the operator's page keeps displays of Explore for all browsers.",
