@@ -20,19 +20,17 @@ async function get({ key }) {
 
 function provider(openmct) {
   const saved = new Map(); // by key: the save before, as each is based on the version that it gives
-  // Shows a version in each copy of an object on this page.
+  // Gives each copy of an object on this page a version; Open MCT makes the others alike, with what it changes in one.
   const show = (object, version) => {
-    const all = openmct.objects.toMutable(object);
-    all.$refresh(version);
+    const all = openmct.objects.toMutable(Object.assign(object, version));
+    all.$refresh({ ...object });
     if (!object.isMutable) openmct.objects.destroyMutable(all);
   };
   async function save(object, base) {
     const { identifier, storedVersion = 0, ...model } = object;
     try {
-      const kept = await act("display", { id: identifier.key, version: base ?? storedVersion, model });
-      object.storedVersion = kept.version;
-      if (kept.model.composition) object.composition = kept.model.composition; // with what others have added
-      show(object, { ...object });
+      const { version, model: { composition } } = await act("display", { id: identifier.key, version: base ?? storedVersion, model });
+      show(object, { storedVersion: version, ...(composition && { composition }) }); // with what others have added
       return true;
     } catch (error) {
       openmct.notifications.error(error.message);

@@ -20,13 +20,11 @@ const KINDS = {
     of: commandOf,
     // A device says its last command, and its status: only then it is asked for the others.
     listen(give) {
-      const said = new Map();
+      const said = new Map(commanded().map((device) => [device, look(device, "lastCommand").value]));
       return onNews(() => commanded().forEach(async (device) => {
         const { value } = look(device, "lastCommand");
         if (!value || said.get(device) === value) return;
-        const isFirst = !said.has(device);
         said.set(device, value);
-        if (isFirst) return; // the request has it
         for (const one of await ask("commands", { device }).catch(() => [])) give({ ...one, device });
       }));
     },
