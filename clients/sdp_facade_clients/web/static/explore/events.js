@@ -6,17 +6,18 @@ const LONGEST = 8 * 86400; // span of one question [s]
 const GRID = 10; // of the times that are asked for [s]: browsers share the answers
 const TYPE = "sdp.events";
 
+// At the time of its status; while somebody looks, each status is a row of its own.
 const commandOf = (one) => ({
-  utc: Date.parse(one.submitted_time), id: `${one.device} ${one.id}`, command: one.name, device: one.device, status: one.status,
-  person: one.operator, client: one.client, text: one.text,
+  utc: Date.parse(one.finished_time ?? one.started_time ?? one.submitted_time), id: one.id, command: one.name, device: one.device,
+  status: one.status, person: one.operator, client: one.client, text: one.text,
 });
-const alarmOf = (one) => ({ ...one, utc: one.time * 1000, id: `${one.condition} ${one.source} ${one.state} ${one.time}` });
+const alarmOf = (one) => ({ ...one, utc: one.time * 1000 });
 
 const commanded = () => [...devicesOf("SdpSubarray"), ...devicesOf("SdpMaster")];
 const KINDS = {
   commands: {
     name: "Commands",
-    columns: { command: "Command", device: "Device", status: "Status", person: "Person", client: "Client", text: "Text" },
+    columns: { command: "Command", device: "Device", status: "Status", person: "Person", client: "Client", text: "Text", id: "Id" },
     of: commandOf,
     // A device says its last command, and its status: only then it is asked for the others.
     listen(give) {
@@ -43,10 +44,7 @@ export function eventsObject(identifier, location) {
   const texts = Object.entries(columns).map(([key, title]) => ({ key, name: title, format: "string" }));
   return {
     identifier, name, type: TYPE, location,
-    telemetry: { values: [
-      { key: "utc", source: "utc", name: "Time", format: "utc", hints: { domain: 1 } }, ...texts,
-      { key: "id", name: "Id", format: "string", useToUpdateInPlace: true }, // a command has one row, whatever becomes of it
-    ] },
+    telemetry: { values: [{ key: "utc", source: "utc", name: "Time", format: "utc", hints: { domain: 1 } }, ...texts] },
   };
 }
 
