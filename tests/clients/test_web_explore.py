@@ -21,7 +21,7 @@ from sdp_facade_clients.web.archived import ArchivedAnswers
 from sdp_facade_clients.web.displays import Displays
 from sdp_facade_clients.web.doors import Doors, read_tokens
 from sdp_facade_clients.web.site import Site
-from tests.clients.test_web_past import DEVICES
+from tests.clients.test_web_past import DEVICES, NODE
 from tests.support.deployment import ICD
 from tests.support.waiting import HANG, until
 from tests.unit.test_history_archive import RATE
@@ -54,7 +54,9 @@ class Place:
         clock = SystemClock()
         scene = Scene(clock)
         scene.change("1 Scan QUEUED", attribute="lastCommand", device=SUBARRAY)
-        site = Site("db:10000", ICD, lambda: DEVICES, clock)
+        # One device with commands, as each device of the stand-in has the same ones.
+        devices = {name: DEVICES[name] for name in (SUBARRAY, NODE, "mid-sdp/alerts/0")}
+        site = Site("db:10000", ICD, lambda: devices, clock)
         people = "".join(f"operator {name} {token}\n" for name, token in TOKENS.items())
         app = make_app(
             scene.feed,
