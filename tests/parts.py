@@ -3,10 +3,11 @@
 Each part gets a fresh virtual environment with the packages of its extras only, and a tree with its own packages and
 those that it may import. There the tests pass that import nothing else. They are found by what they import, also
 through other modules of the tests. What else a test or a module of tests needs, it says itself:
-``pytest.mark.needs("batches")`` names an extra, and ``needs("repository")`` files that no part has.
+``pytest.mark.needs("batches")`` names an extra, ``needs("facade.sdk")`` a package, and ``needs("repository")`` files
+that no part has.
 
 Without names, the kernel and the SDK are tried, and each other part of which a file has changed since the branch left
-``main``; on ``main`` itself, since the commit before. Where git cannot tell, all are. `BY_NAME_ONLY` has an exception.
+``main``; on ``main`` itself, since the commit before. Where git cannot tell, all are.
 """
 
 import ast
@@ -63,6 +64,11 @@ class Part(NamedTuple):
         """Return its packages, of which a test imports one, to count as the part's."""
         return tuple(map(dotted, self.packages))
 
+    @property
+    def has(self) -> set[str]:
+        """Return its extras and its packages, for which tests may ask."""
+        return {*extras_of(self.extras), *map(dotted, (*self.packages, *self.below))}
+
 
 _SITE = ("facade/kernel", "facade/admin", "facade/sdp", "facade/infra", "facade/simulate", "facade/flows")
 _FORMATS = ("alerts", "batches", "logs", "objects", "server", "streaming", "tables")
@@ -88,8 +94,6 @@ PARTS = {
 }
 ALWAYS = ("kernel", "sdk")
 """Parts that are tried each time."""
-BY_NAME_ONLY = ("flows",)
-"""Parts that are tried only when they are named: some of their tests still need another part."""
 
 
 def main() -> int:
@@ -102,11 +106,7 @@ def wanted() -> list[str]:
     """Return the parts to try."""
     files = changed()
     about_all = files is None or bool({"pyproject.toml", "tests/parts.py"} & {*files})
-    return [
-        name
-        for name, part in PARTS.items()
-        if name in ALWAYS or (name not in BY_NAME_ONLY and (about_all or any(map(is_of(part), files or ()))))
-    ]
+    return [name for name, part in PARTS.items() if name in ALWAYS or about_all or any(map(is_of(part), files or ()))]
 
 
 def is_of(part: Part) -> Callable[[str], bool]:
@@ -136,16 +136,16 @@ def git(*argv: str) -> str | None:
 def passes(name: str) -> bool:
     """Make the environment and the tree of a part, and run its tests."""
     part, began = PARTS[name], time.monotonic()
-    has = {*extras_of(part.extras)}
-    tests = [path for path in sorted(ROOT.glob("tests/unit/test_*.py")) if belongs(path, part) and needs(path) <= has]
+    unit = sorted(ROOT.glob("tests/unit/test_*.py"))
+    tests = [path for path in unit if belongs(path, part) and needs(path) <= part.has]
     print(f"{name}: {len(tests)} files of tests, extras {', '.join(part.extras) or 'none'}", flush=True)
     with TemporaryDirectory(prefix=f"parts-{name}-") as folder:
         tree, environment = Path(folder, "tree"), Path(folder, "environment")
         fill(tree, part, tests)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
         python = environment / "bin" / "python"
-        (tree / "tests" / "conftest.py").write_text(CONFTEST.format(has=has))
-        subprocess.run(install(python, packages_of(has)), check=True)
+        (tree / "tests" / "conftest.py").write_text(CONFTEST.format(has=part.has))
+        subprocess.run(install(python, packages_of({*extras_of(part.extras)})), check=True)
         argv = [python, "-m", "pytest", "-q", "--numprocesses=0", "--durations=0", "--durations-min=5", "tests/unit"]
         clean = os.environ | {"PYTHONPATH": str(tree / "clients")}
         # The parts write at the same time: each says at its end what its tests have said.

@@ -29,7 +29,7 @@ from facade.sdp.durations import parse_duration
 from facade.sdp.judgement import AlarmDict
 from facade.sdp.words import runbook
 from sdp_facade_clients.alarm_choice import ACTIONS, OperatorAction, choose, request, urgency
-from sdp_facade_clients.status import ALERTS as DEVICE
+from sdp_facade_clients.status import devices
 
 SERVER = "alerts"
 _MOST_ENTRIES = 1000
@@ -40,7 +40,14 @@ _LOOK = 0.1
 _COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow", "INFO": "cyan"}
 _STATES = {"UNACK": "bold red", "LTUNK": "bold red", "RTNUN": "yellow"}
 
-DeviceName = Annotated[str, typer.Option(callback=device_name, help="The device of the alerts.")]
+
+def _device(name: str) -> str:
+    return device_name(name) if name else devices().alerts
+
+
+DeviceName = Annotated[
+    str, typer.Option(callback=_device, help="The device of the alerts. Default: that of the telescope.")
+]
 Which = Annotated[
     list[str] | None, typer.Argument(help="Numbers as `alerts list` shows them, conditions, or condition@source.")
 ]
@@ -56,7 +63,7 @@ _wanted: Callable[..., Any] = partial(typer.Option, rich_help_panel="Only some")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, also for several alarms at once.")]
 
 
-def list_alarms(tango_host: TangoHost = "", device: DeviceName = DEVICE, as_json: AsJson = False) -> None:
+def list_alarms(tango_host: TangoHost = "", device: DeviceName = "", as_json: AsJson = False) -> None:
     """Print all alarms that are not at rest: those that wait for an acknowledgement first, then by severity.
 
     The number before each alarm is its occurrence; `alerts ack` takes it.
@@ -84,7 +91,7 @@ def history(
     which: Annotated[str, typer.Argument(help="Number as `alerts list` shows it, condition, or condition@source.")],
     most: Annotated[int, typer.Option(min=1, max=_MOST_ENTRIES, help="Number of entries to print.")] = 20,
     tango_host: TangoHost = "",
-    device: DeviceName = DEVICE,
+    device: DeviceName = "",
     as_json: AsJson = False,
 ) -> None:
     """Print the history of an alarm, the newest entry first: its alerts, and the actions of operators.
@@ -112,7 +119,7 @@ def show(
     which: Annotated[str, typer.Argument(help="Number as `alerts list` shows it, condition, or condition@source.")],
     most: Annotated[int, typer.Option(min=1, max=_MOST_ENTRIES, help="Number of entries of its history to print.")] = 5,
     tango_host: TangoHost = "",
-    device: DeviceName = DEVICE,
+    device: DeviceName = "",
     as_json: AsJson = False,
 ) -> None:
     """Print one alarm as a whole: state, text, all actions with operator and client, response, and its history.
@@ -144,7 +151,7 @@ def _entries(server: Any, condition: str, source: str | None) -> list[FollowedAl
 
 def follow(
     tango_host: TangoHost = "",
-    device: DeviceName = DEVICE,
+    device: DeviceName = "",
     since: Annotated[
         int | None, typer.Option(min=0, help="Begin after this sequence number. Default: only new entries.")
     ] = None,
@@ -222,7 +229,7 @@ def _act(
     user: Annotated[str, typer.Option(hidden=True)] = "",
     yes: Yes = False,
     tango_host: TangoHost = "",
-    device: DeviceName = DEVICE,
+    device: DeviceName = "",
     as_json: AsJson = False,
 ) -> None:
     seconds = parse_duration(duration, "--for") if name == "shelve" else 0.0

@@ -18,7 +18,7 @@ from facade.kernel.errors import CommandRefused, FacadeError, InfraError
 from facade.kernel.icd.telescope import instance_of
 from facade.kernel.names import SERVER
 from sdp_facade_clients.events import DeviceEvent, as_event, find_servers
-from sdp_facade_clients.status import ALERTS, QUESTIONS, SERVERS, Seen, see
+from sdp_facade_clients.status import SERVERS, Seen, devices, questions, see
 
 _REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
 """Tango's error codes of our devices for a refusal."""
@@ -92,16 +92,17 @@ Question = Callable[[], Any]
 
 def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
     """Return the answers of the devices."""
+    of_devices = questions()
     found = _all({"": lambda: list(find_servers(tango_host, SERVER))}, clock)[""]
     if isinstance(found, Exception):
         raise InfraError(f"the Tango database at {tango_host!r} does not answer: {found}")
     instances = [name.partition("/")[2] for name in found]
     asked = {f"{SERVER}/{one}": _pinging(f"tango://{tango_host}/dserver/{SERVER}/{one}") for one in instances}
-    for name, (device, attributes) in QUESTIONS.items():
+    for name, (device, attributes) in of_devices.items():
         asked[name] = _reading(tango_host, device, attributes)
-    asked["alarms"] = lambda: json.loads(AskedDevice(tango_host, ALERTS, "alerts").command("GetAlarms"))
+    asked["alarms"] = lambda: json.loads(AskedDevice(tango_host, devices().alerts, "alerts").command("GetAlarms"))
     said = _all(asked, clock)
-    answers, telescope = {name: _or_none(said[name]) for name in QUESTIONS}, load_settings().telescope
+    answers, telescope = {name: _or_none(said[name]) for name in of_devices}, load_settings().telescope
 
     def why(instance: str) -> str:
         error = said.get(f"{SERVER}/{instance_of(telescope, instance)}", _UNREGISTERED)
@@ -112,7 +113,7 @@ def look(tango_host: str, clock: Clock, health_labels: Sequence[str]) -> Seen:
 
 def deployed(tango_host: str, clock: Clock) -> Sequence[str]:
     """Return the device servers that the deployment runs, by SdpMaster; none: it does not say."""
-    asked = {"": _reading(tango_host, *QUESTIONS["servers"])}
+    asked = {"": _reading(tango_host, *questions()["servers"])}
     return (_or_none(_all(asked, clock)[""]) or {}).get(SERVERS) or ()
 
 
@@ -121,7 +122,7 @@ def _pinging(name: str) -> Question:
 
 
 def _reading(tango_host: str, device: str, attributes: Sequence[str]) -> Question:
-    server = "alerts" if device == ALERTS else "control"
+    server = "alerts" if device == devices().alerts else "control"
 
     def read() -> Mapping[str, Any]:
         found = AskedDevice(tango_host, device, server).read(*attributes)

@@ -19,21 +19,37 @@ _OF_STATE = {"ALARM": DEGRADED, "FAULT": FAILED, "UNKNOWN": UNKNOWN}
 """Level of a finding for each Tango State."""
 
 
-_DOMAIN = domain(load_settings().telescope)
-MASTER, BUS, ALERTS = f"{_DOMAIN}/control/0", f"{_DOMAIN}/bus/0", f"{_DOMAIN}/alerts/0"
 SERVERS = "deviceServers"
 WORKERS = ("workersAlive", "workersWanted")
-QUESTIONS: Mapping[str, tuple[str, Sequence[str]]] = {
-    "master": (MASTER, ("State", "healthState", "healthInfo", "healthIssues")),
-    "bus": (BUS, ("State", "Status")),
-    "alerts": (ALERTS, ("State", "Status")),
-    # Separately, as an older server has no such attributes.
-    "workers": (BUS, WORKERS),
-    "servers": (MASTER, (SERVERS,)),
-}
-"""Attributes to read of a device for the judgement."""
 Answers = Mapping[str, dict[str, Any] | None]
-"""Values for each of the `QUESTIONS`, State as text; None: no answer."""
+"""Values for each of the `questions`, State as text; None: no answer."""
+
+
+class Devices(NamedTuple):
+    """Names of the devices that are asked."""
+
+    master: str
+    bus: str
+    alerts: str
+
+
+def devices() -> Devices:
+    """Return the names of the devices of the telescope in the settings."""
+    first = domain(load_settings().telescope)
+    return Devices(f"{first}/control/0", f"{first}/bus/0", f"{first}/alerts/0")
+
+
+def questions() -> Mapping[str, tuple[str, Sequence[str]]]:
+    """Return the attributes to read of a device for the judgement."""
+    master, bus, alerts = devices()
+    return {
+        "master": (master, ("State", "healthState", "healthInfo", "healthIssues")),
+        "bus": (bus, ("State", "Status")),
+        "alerts": (alerts, ("State", "Status")),
+        # Separately, as an older server has no such attributes.
+        "workers": (bus, WORKERS),
+        "servers": (master, (SERVERS,)),
+    }
 
 
 class Seen(NamedTuple):
@@ -80,16 +96,17 @@ def see(
 
 def judge(seen: Seen, conditions: Mapping[str, Condition]) -> Judgement:
     """Return the state of the deployment, and the findings, the gravest first."""
+    asked = devices()
     others = [
         *_servers(seen),
-        *_master(seen.master),
-        *_device("SdpBus", BUS, seen.bus, seen.master),
-        *_alerts(seen),
+        *_master(asked.master, seen.master),
+        *_device("SdpBus", asked.bus, seen.bus, seen.master),
+        *_alerts(asked.alerts, seen),
         *_workers(seen.workers or {}),
     ]
     health = (seen.master or {}).get("healthState") or OK
     issues = [json.loads(text) for text in (seen.master or {}).get("healthIssues") or ()]
-    return judgement.judge(health, issues, seen.alarms, conditions, others, alerts=ALERTS)
+    return judgement.judge(health, issues, seen.alarms, conditions, others, alerts=asked.alerts)
 
 
 def counts(alarms: Sequence[AlarmDict]) -> str:
@@ -115,11 +132,11 @@ def _servers(seen: Seen) -> Iterator[Finding]:
             yield Finding(DEGRADED, about, f"does not answer: {why}", do, severity=CRITICAL, alarm=alarm)
 
 
-def _master(master: Mapping[str, Any] | None) -> Iterator[Finding]:
+def _master(device: str, master: Mapping[str, Any] | None) -> Iterator[Finding]:
     if master is None or master["healthState"] is None:
         why = "does not answer" if master is None else "does not know the health of SDP"
         do = "Start its device server: sdp-facade serve control."
-        yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do, device=MASTER)
+        yield Finding(UNKNOWN, "SdpMaster", f"{why}, so the health of SDP is not known", do, device=device)
 
 
 def _device(
@@ -146,13 +163,13 @@ def _workers(shown: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(NOTE, "aggregate", f"workers: {alive} alive, {wanted} would be enough")
 
 
-def _alerts(seen: Seen) -> Iterator[Finding]:
+def _alerts(device: str, seen: Seen) -> Iterator[Finding]:
     do = "Start its device server: sdp-facade serve alerts."
     if seen.alerts is None or seen.alarms is None:
         text = "does not answer, or has not read all alerts yet, so alarms are not known"
-        yield Finding(DEGRADED, "SdpAlerts", text, do, device=ALERTS)
+        yield Finding(DEGRADED, "SdpAlerts", text, do, device=device)
     elif seen.alerts["State"] == "UNKNOWN":
         text = " ".join(seen.alerts["Status"].splitlines()[1:])
         yield Finding(
-            UNKNOWN, "SdpAlerts", text, "See whether the brokers answer: sdp-facade bus check.", device=ALERTS
+            UNKNOWN, "SdpAlerts", text, "See whether the brokers answer: sdp-facade bus check.", device=device
         )

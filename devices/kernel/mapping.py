@@ -24,6 +24,7 @@ _TYPES = {
     "DevString": tango.CmdArgType.DevString,
     "DevEnum": tango.CmdArgType.DevEnum,
 }
+_HALF_US = 5e-7
 _NOT_PLAIN = re.compile(r"[^ -~]")
 _EMPTY: dict[str, Any] = {"DevBoolean": False, "DevString": "", "DevDouble": 0.0}
 _QUALITIES = {
@@ -78,7 +79,7 @@ def to_tango(icd: Icd, entry: Attribute, reading: Reading) -> TangoReading:
         value = [tango_text(one) if isinstance(one, str) else one for one in value[: entry.length]]
     elif isinstance(value, str):
         value = tango_text(value)
-    return value, as_seconds(reading.time), _QUALITIES[reading.quality]
+    return value, _tango_time(reading.time), _QUALITIES[reading.quality]
 
 
 def tango_text(text: str) -> str:
@@ -112,7 +113,12 @@ def to_encoded(result: Encoded) -> tuple[str, bytes]:
 def unknown(entry: Attribute, time: Time) -> TangoReading:
     """Return the reading of an attribute without a value: ATTR_INVALID."""
     value: Any = [[0.0]] if entry.height else [] if entry.length else _EMPTY.get(entry.type, 0)
-    return value, as_seconds(time), tango.AttrQuality.ATTR_INVALID
+    return value, _tango_time(time), tango.AttrQuality.ATTR_INVALID
+
+
+def _tango_time(time: Time) -> float:
+    # Tango cuts a float to the microsecond below, and half of the microseconds have a float that is slightly too small.
+    return as_seconds(time) + _HALF_US
 
 
 def _limits(entry: Attribute) -> dict[str, str]:

@@ -15,14 +15,16 @@ device by CORBA. The answer decides how long the silence has to be:
 - UNEXPORTED: the database has no address of the server, which may still run.
 - HANGS: nothing answers in time, or the address has no meaning on this host.
 - ANSWERS: the server is busy, or has lost the bus.
-- UNKNOWN: the database does not answer. Without it no server can start, so the standby goes on waiting.
+- UNKNOWN: no database answers. Without one no server can start, so the standby goes on waiting.
 
 The server's final heartbeat comes before its last events and snapshots. So the standby waits until the server is GONE
 or UNEXPORTED, for some seconds at most. A question may take seconds: heartbeats that came meanwhile count.
 
 The first standby on the log has the turn: all standbys read the log in one order, so two that begin at the same time
 agree. The standby remains the first until its first heartbeat as the server is on the log, which takes seconds. With a
-final heartbeat at its turn, the next standby would find no server and no standby before itself.
+final heartbeat at its turn, the next standby would find no server and no standby before itself. A standby whose turn it
+would be, but that reaches no Tango database, goes behind all others, one of which may reach it: it writes a final
+heartbeat and a further one. It has no turn until it has read that heartbeat, because the others may read it earlier.
 
 A server whose host stood still goes on after its silence. It reads a heartbeat of its successor, and ends. Until then
 it commands nothing: it has no lease (`facade.flows.commands.lease`). So does every server, with or without standbys:
@@ -116,6 +118,8 @@ class Succession:
         self._server: HeartbeatMessage | None = None
         self._standbys: dict[str, Time] = {}
         """Time of the last heartbeat of each, by the broker's clock, in the order on the log."""
+        self._gives_place = False
+        """Whether others may have read a final heartbeat of this standby that it has not read itself."""
 
     def fold(self, heartbeat: HeartbeatMessage, at: Time) -> None:
         """Process a heartbeat from the log, with the broker's timestamp."""
@@ -129,6 +133,7 @@ class Succession:
             last = self._standbys.get(heartbeat.incarnation, at)
             if heartbeat.stopping or abs(at - last) > SILENT:  # others that came meanwhile stand before it
                 self._standbys.pop(heartbeat.incarnation, None)
+                self._gives_place &= heartbeat.incarnation != self._incarnation
             if not heartbeat.stopping:
                 self._standbys[heartbeat.incarnation] = at
             if heartbeat.incarnation == self._incarnation:
@@ -147,6 +152,10 @@ class Succession:
         """
         return self._is_due(Reachability.GONE) and self._is_due(ask())
 
+    def give_place(self) -> None:
+        """Have no turn until a final heartbeat that this standby has just written is on the log."""
+        self._gives_place = True
+
     def _is_due(self, server: Reachability) -> bool:
         return self._is_first() and self.silence() > self._patience(server)
 
@@ -160,6 +169,8 @@ class Succession:
         return min(SILENT, as_duration(_MISSED[server] * self._server.interval)) if server in _MISSED else SILENT
 
     def _is_first(self) -> bool:
+        if self._gives_place:
+            return False
         alive = (one for one, at in self._standbys.items() if abs(self._now - at) <= SILENT)
         return next(alive, "") == self._incarnation
 
@@ -222,6 +233,11 @@ def await_turn(settings: Settings, instance: str) -> Pulse:
     def ask() -> Reachability:
         answer = _presence(instance)
         _take(reader, succession.fold)
+        if answer is Reachability.UNKNOWN:
+            with suppress(BusError):
+                sign.go_behind()
+                succession.give_place()
+            clock.sleep(INTERVAL)
         return answer
 
     _log.info("standing by for %s", component)

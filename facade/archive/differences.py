@@ -4,9 +4,8 @@ How far a number has moved is a share: of the room that the earlier value left t
 the direction of the change, so that 1 has reached the limit; without such a limit, of the larger of the two values. A
 number differs when it is outside the attribute's deadband. An attribute without a deadband has another number when a
 floating-point value has moved by more than `TOLERANCE`, or an integer is another one. Any other text, state, enumerated
-value or quality differs, as does a value that one of the times lacks; it counts as 1. Of totals, which grow between any
-two times, those of an account and those that the interface sums over all time are not compared. Counts that a device or
-worker provides by itself, such as `alertsTotal`, are compared: the interface does not say that they only grow.
+value or quality differs, as does a value that one of the times lacks; it counts as 1. Totals of the interface, which
+grow between any two times, are not compared.
 """
 
 import math
@@ -31,10 +30,6 @@ YESTERDAY, LAST_SCAN = "yesterday", "last-scan"
 _WHOLLY = 1.0
 """Share of a value that is no number, and another one."""
 _SCANNING, _ENDED_WELL = "SCANNING", "READY"
-_TOTALS: Final = frozenset(
-    ("consumed", "used", "late", "suppressed", "dead_lettered", "overlap", "skipped", "corrected", "redriven")
-)
-"""Figures of an account that count all records since the ledger began."""
 _NO_DEADBAND: Final = Sampling()
 _PLAIN: Final = Attribute(name="", type="DevDouble", label="-", description="-")
 """Stands for an attribute that is not in the interface, such as one of an earlier release."""
@@ -134,13 +129,8 @@ def _compared(icd: Icd, names: Iterable[str]) -> Iterator[tuple[str, Attribute, 
             known[device] = (_NO_DEADBAND if kind is None else kind.sampling), entries
         sampling, entries = known[device]
         entry = entries.get(attribute, _PLAIN)
-        if not _is_total(entry):
+        if not entry.is_total:
             yield name, entry, entry.sampling or sampling
-
-
-def _is_total(entry: Attribute) -> bool:
-    is_total = entry.source is not None and entry.source.over == "total"
-    return is_total or (entry.account is not None and entry.account.figure in _TOTALS)
 
 
 def _moved(entry: Attribute, sampling: Sampling, before: Any, after: Any) -> float:

@@ -11,6 +11,7 @@ MANIFEST = Manifest(
         "archive-reports": Isolation.READ_COMMITTED,
         "replay": Isolation.READ_COMMITTED,
     },
+    interface=":archive",
     compose="facade.archive.flow:compose",
     for_all=True,
     processes={"archive-run": ("archive", "run", "FOLDER")},

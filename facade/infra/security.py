@@ -43,7 +43,7 @@ ADMINISTRATOR: Final = "sdp-admin"
 """User with all rights."""
 _BROKER, _MANAGER = "sdp-broker", "sdp-manager"
 """Names in certificates."""
-_AUTHORITY_DAYS, _DAYS = 3650, 90
+_AUTHORITY_DAYS, CERTIFICATE_DAYS = 3650, 90
 _LISTENERS: Final = re.compile(r"^listeners=PLAINTEXT://(\S+:\d+),CONTROLLER://(\S+:\d+)$", re.MULTILINE)
 _OWN: Final = re.compile(r"^advertised\.listeners=\S*BROKERS://(\S+:\d+)$", re.MULTILINE)
 _ADDRESS: Final = re.compile(r"[\d.]+")
@@ -217,7 +217,7 @@ class Security:
         extensions += ["-addext", f"subjectAltName={','.join(names)}"]
         signed = ["-CA", str(self.folder / "ca.pem"), "-CAkey", str(self.folder / "ca.key")]
         key, certificate = made.with_suffix(".key"), made.with_suffix(".crt")
-        _openssl(name, key, certificate, _DAYS, [*extensions, *signed])
+        _openssl(name, key, certificate, CERTIFICATE_DAYS, [*extensions, *signed])
         _write(self.folder / file, key.read_text() + certificate.read_text())
         key.unlink()
         certificate.unlink()

@@ -1,7 +1,9 @@
-"""Whether a CORBA object is there, by a LocateRequest on an own socket.
+"""Whether a CORBA object is there, and whether a Tango database serves, by messages on an own socket.
 
 Tango's own question takes up to 9 s for a process that stands still, and holds Python's lock meanwhile. A process that
-stands still takes connections and answers nothing, so a connection alone proves nothing.
+stands still takes connections and answers nothing, so a connection alone proves nothing. A LocateRequest asks whether a
+server has an object. A Tango database also has it while its MariaDB is away, so it is asked for something from its
+tables, by a request such as Tango sends.
 """
 
 import socket
@@ -12,14 +14,19 @@ from typing import NamedTuple
 DATABASE = b"database"
 """Key of the Tango database at its address."""
 
+_COMMAND, _ARGUMENT = b"DbGetDeviceExportedList\0", b"sys/database/2\0"
+"""A command that each Tango database has, and that reads its tables: a list of one device, or of none."""
 _INTERNET = 0
 """Tag of a profile with a host and a port."""
 _LOCATE_REQUEST = b"GIOP\x01\x00\x01\x03"
 """GIOP 1.0, little-endian, message 3."""
-_REPLY_SIZE = 20
-"""Of a LocateReply: its header (12 octets), the number of the request, and the status."""
-_UNKNOWN_OBJECT = bytes(4)
-"""Status, in either order of bytes: the server does not have the object."""
+_REQUEST = b"GIOP\x01\x00\x01\x00"
+_HEADER_SIZE, _BODY_SIZE = 12, 1024
+"""Of a message, and how much of its body is read: the status comes early."""
+_STRING = 18
+"""Code of the type of an argument."""
+_UNKNOWN_OBJECT = _NO_EXCEPTION = 0
+"""Status of the answer to a LocateRequest, and to a request."""
 
 
 class Located(Enum):
@@ -79,24 +86,57 @@ def locate(address: ObjectAddress, within: float) -> Located:
     within
         Longest time of each step [s].
     """
-    question = struct.pack("<II", 1, len(address.key)) + address.key
     try:
-        with socket.create_connection((address.host, address.port), timeout=within) as connection:
-            connection.sendall(_LOCATE_REQUEST + struct.pack("<I", len(question)) + question)
-            with connection.makefile("rb") as answer:
-                reply = answer.read(_REPLY_SIZE)
+        answer = _ask(address, _LOCATE_REQUEST, _encoded(1, address.key), within)
+        answer.number()  # of the request
+        return Located.GONE if answer.number() == _UNKNOWN_OBJECT else Located.HERE
     except ConnectionRefusedError:
         return Located.GONE
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, ValueError, struct.error):
         return Located.SILENT
-    if reply[:4] != _LOCATE_REQUEST[:4] or len(reply) < _REPLY_SIZE:
-        return Located.SILENT
-    return Located.GONE if reply.endswith(_UNKNOWN_OBJECT) else Located.HERE
 
 
 def is_database(tango_host: str, within: float) -> bool:
-    """Return whether a Tango database answers at an address, ``host:port``."""
+    """Return whether a Tango database at an address, ``host:port``, answers from its tables.
+
+    Parameters
+    ----------
+    within
+        Longest time of each step [s].
+    """
     host, _, port = tango_host.strip().rpartition(":")
     if not host or not port.isdecimal():
         return False
-    return locate(ObjectAddress(host, int(port), DATABASE), within) is Located.HERE
+    # No contexts, number 1, a reply is expected; the octets behind the operation are the principal, and 0 the bound.
+    body = _encoded(0, 1, 1, DATABASE, b"command_inout\0", b"", _COMMAND, _STRING, 0, _ARGUMENT)
+    try:
+        answer = _ask(ObjectAddress(host, int(port), DATABASE), _REQUEST, body, within)
+        for _ in range(answer.number()):  # contexts
+            answer.number(), answer.octets()
+        answer.number()  # of the request
+        return answer.number() == _NO_EXCEPTION
+    except (OSError, OverflowError, ValueError, struct.error):
+        return False
+
+
+def _encoded(*parts: int | bytes) -> bytes:
+    """Return numbers, and sequences of octets or strings with their final zero, in CORBA's encoding."""
+    body = b""
+    for part in parts:
+        body += bytes(-len(body) % 4)
+        body += struct.pack("<I", part) if isinstance(part, int) else struct.pack("<I", len(part)) + part
+    return body
+
+
+def _ask(address: ObjectAddress, start: bytes, body: bytes, within: float) -> Encapsulation:
+    """Send a message that begins with `start`, and return the body of the answer."""
+    with socket.create_connection((address.host, address.port), timeout=within) as connection:
+        connection.sendall(start + struct.pack("<I", len(body)) + body)
+        with connection.makefile("rb") as answer:
+            header = answer.read(_HEADER_SIZE)
+            order, kind = header[6:8]
+            if header[:4] != _REQUEST[:4] or kind != start[7] + 1:
+                raise ValueError(header)
+            (size,) = struct.unpack("<I" if order else ">I", header[8:])
+            # The body begins where numbers are aligned, as does that of an encapsulation after four octets.
+            return Encapsulation(bytes([order, 0, 0, 0]) + answer.read(min(size, _BODY_SIZE)))

@@ -169,7 +169,8 @@ class Manifest:
     page: FlowPage | None = None
     """Its page in the operator's page, if one of its devices is deployed; None: it has none."""
     interface: ImportPath | None = None
-    """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``); None: the shipped ``schemas/``."""
+    """``package:folder`` with the flow's part of the ICD (``icd/``, ``messages/``), or ``:folder`` below the shipped
+    ``schemas/``; None: it is in ``schemas/`` itself."""
     conformance: ImportPath | None = None
     """``FlowChecks`` of the conformance kit: the flow's own checks of a running system,
     beside those for every topic and device class."""

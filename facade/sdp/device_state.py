@@ -8,10 +8,11 @@ mode. A value is text on the bus; the ICD's type of the attribute defines how to
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import Record
 from facade.kernel.bus.signatures import UNSIGNED, Signatures, signed_topics
 from facade.kernel.clock import NEVER, SECOND, Time
@@ -92,19 +93,42 @@ class DeviceStates(Flow):
         self.listeners: list[Callable[[StateMessage], None]] = []
         """Called with each report, of any device."""
         self._started = NEVER
+        self.are_lost = False
+        """Whether the topic was created again, or cut, while no server read it: initial values may be wrong."""
         for device, known in self._known.items():
             for name, entry in known.items():
                 if isinstance(entry, Attribute) and entry.initial is not None:
                     self._tell((device, name), Reported(self._parse(entry, entry.initial), NEVER))
 
     def get(self, device: str, attribute: str) -> Reported | None:
-        """Return the last report; None: there is none, and the ICD has no initial value."""
+        """Return the last report; None: there is none, and no initial value."""
         return self._told.get((device, attribute))
 
     def label(self, device: str, attribute: str, default: str = "") -> str:
         """Return the value of an enumerated attribute, or of ``State``."""
         told = self._told.get((device, attribute))
         return default if told is None else str(told.value)
+
+    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
+        """Forget the initial values if reports may be lost that this server has not read."""
+        if not self._started and any(after.get(partition, 0) < at for partition, at in before.items()):
+            self._forget_initial()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return whether reports are lost."""
+        return {"are_lost": True} if self.are_lost else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Forget the initial values if a former run did: who has reported nothing since is not known better."""
+        if state.get("are_lost"):
+            self._forget_initial()
+
+    def _forget_initial(self) -> None:
+        self.are_lost = True
+        for (device, name), told in list(self._told.items()):
+            if not told.time and _topic(self._known[device][name]) == TOPIC:
+                del self._told[device, name]
+                self._changed.pop((device, name), None)
 
     def version(self, device: str) -> int:
         """Return a number that changes with each report about a device."""

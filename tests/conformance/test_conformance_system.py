@@ -15,8 +15,7 @@ from tests.conformance.test_conformance_mutants import run_kit
 from tests.conftest import Deploy
 from tests.support.deployment import CLOCK, Deployment, node_device, subarray_device
 from tests.support.ports import nobody
-from tests.support.subarrays import ORDER
-from tests.support.topics import send
+from tests.support.topics import ORDER, send
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]

@@ -20,7 +20,7 @@ from facade.kernel.cli.app import app
 from facade.kernel.clock import utc_seconds
 from facade.kernel.findings import UNKNOWN, Finding
 from facade.sdp.judgement import Judgement
-from sdp_facade_clients.status import ALERTS, QUESTIONS, judge, see
+from sdp_facade_clients.status import devices, judge, questions, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device
 from tests.support.kafka_proxy import END_TXN, FETCH, KafkaProxy
@@ -37,6 +37,13 @@ _DISK = 4 << 20
 """Size of the small disk [bytes]."""
 NODES = 4
 SKEWED = NODES - 1
+OTHERS = {
+    "logs": ("logs", "aggregate"),
+    "alerts-intake": ("alerts", "intake"),
+    "tables-assemble": ("tables", "assemble"),
+}
+"""Workers besides those of heaps."""
+OTHERS_GONE = [f"{one}Gone@sdp-facade" for one in ("logs", "intake", "assembler")]
 
 
 class Operator:
@@ -53,10 +60,10 @@ class Operator:
         """Present text of each alarm."""
 
     def look(self) -> Judgement:
-        answers = {name: self._ask(*one) for name, one in QUESTIONS.items()}
+        answers = {name: self._ask(*one) for name, one in questions().items()}
         alarms = None
         if answers["alerts"] is not None and answers["alerts"]["State"] != "UNKNOWN":
-            alarms = json.loads(self.deployment.proxy(ALERTS).GetAlarms())
+            alarms = json.loads(self.deployment.proxy(devices().alerts).GetAlarms())
         seen = see(answers, alarms, [], lambda instance: "", ICD.enums["HealthState"])
         judged = judge(seen, ICD.conditions)
         self.texts = {f"{one['condition']}@{one['source']}": one["text"] for one in alarms or ()}
@@ -109,7 +116,7 @@ class Operator:
         assert commands, finding.do
         for command in commands:
             words = shlex.split(command)
-            if words[0] == "alerts":
+            if words[0] == "alerts" and words[1] != "intake":
                 done = CliRunner().invoke(app, words, env=self.deployment.environment)
                 assert done.exit_code == 0, done.output
             else:
@@ -141,7 +148,7 @@ def entered() -> Iterator[ExitStack]:
 def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
     deploy: Deploy, entered: ExitStack, tmp_path: Path
 ) -> None:
-    without = "calibration,quality,mirror,logs,alerts-intake,tables-assemble"
+    without = "calibration,quality,mirror,logs"
     deployment = deploy(nodes=NODES, rack_size=2, without=without)
     servers = {name: deployment.server(name, ready=False) for name in (*deployment.instances, "alerts")}
     network, other = (entered.enter_context(KafkaProxy(deployment.bootstrap)) for _ in range(2))
@@ -150,7 +157,7 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
     last = ("simulate", "ingest", "--rate", 10, "--nodes", 1, "--first-node", SKEWED)
     node = deployment.launch("node", *last)
     controller = deployment.controller()
-    logs = deployment.launch("logs-0", "logs", "aggregate")
+    others = {name: deployment.launch(f"{name}-0", *words) for name, words in OTHERS.items()}
     for name, server in servers.items():
         deployment.await_server(server, name)
     # Silence counts from the start of a device server on, so a simulator that starts late may be an alarm before.
@@ -191,10 +198,11 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
         operator.until(lambda _: all(each_node(deployment, "the node may be well")), "what the nodes do is not known")
         operator.follow(finding)
 
-    with operator.having("no log worker"):
-        logs.kill()
-        finding = operator.until_told("logsGone@sdp-facade")
-        operator.follow(finding)
+    with operator.having("no other worker"):
+        for one in others.values():
+            one.kill()
+        for alarm in OTHERS_GONE:
+            operator.follow(operator.until_told(alarm))
 
     with operator.having("dead controller"):
         controller.kill()
@@ -292,7 +300,7 @@ _CAUSES = {
     },
     # Its simulator is started again.
     "wrong clock": {f"streamLate@ingest/{SKEWED:04d}", f"streamSilent@ingest/{SKEWED:04d}"},
-    "no log worker": {"logsGone@sdp-facade"},
+    "no other worker": {*OTHERS_GONE},
     "dead controller": {"controllerSilent@sdp-facade/simulated-controller"},
     "dead node": {f"streamSilent@ingest/{SKEWED:04d}"},
     "full disk": {"archiveDiskLow@archive/0", "archiveFailing@archive/0"},

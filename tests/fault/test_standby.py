@@ -99,7 +99,9 @@ def test_of_two_servers_of_one_name_the_one_ends_that_clients_do_not_find(deploy
     for process in first.values():
         until(lambda process=process: "bus opened" in process.text, "it reads the bus")  # type: ignore[misc]
         process.signal(signal.SIGSTOP)
-    second = {instance: deployment.server(instance, name=f"{instance}-second") for instance in devices}
+    second = {instance: deployment.server(instance, name=f"{instance}-second", ready=False) for instance in devices}
+    for instance, process in second.items():
+        deployment.await_server(process, instance)
 
     first["control"].signal(signal.SIGTERM)  # before it can read that it has a successor
     for process in first.values():

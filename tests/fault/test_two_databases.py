@@ -1,14 +1,16 @@
 """Two Tango databases: one is killed, stands still or loses its files; servers and clients go on with the other."""
 
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import tango
 
 from facade.infra.ports import choose_port
-from facade.kernel.corba import is_database
+from facade.kernel.corba import DATABASE, Located, ObjectAddress, is_database, locate
 from tests.conftest import Deploy
 from tests.support.deployment import Deployment, node_device
 from tests.support.processes import Running
@@ -141,6 +143,24 @@ def test_of_two_databases_each_may_be_lost(deploy: Deploy):
     is_known(server, 0, 1)
     follows(client("client-after-all"))
     follows(old)
+
+
+def test_a_database_whose_tables_are_away_is_passed_over(deploy: Deploy):
+    """Its server still has the CORBA object, as while its MariaDB is away."""
+    deployment = deploy(nodes=1, prepare=False, tango_host="none")
+    assert deployment.create_topics() == []
+    databases = Databases(deployment)
+    deployment.command("register")
+    with closing(sqlite3.connect(databases.file(0))) as tables:
+        tables.execute("DROP TABLE device")
+    host, _, port = databases.address(0).rpartition(":")
+    assert locate(ObjectAddress(host, int(port), DATABASE), HANG) is Located.HERE
+
+    server = deployment.start("server", ["SdpFacade", INSTANCE])
+
+    until(lambda: databases.names(1, server), "the other database has the address")
+    databases.running[0].kill()
+    databases.running[0].log.write_text("")  # it has logged each question with a traceback
 
 
 def test_registering_shows_in_what_the_databases_differ_and_makes_them_equal(deploy: Deploy):

@@ -20,7 +20,7 @@ from tests.support.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
-ALARMS, NO_TANGO, TOKEN = 40, "127.0.0.1:1", "a-token-that-no-log-may-have"
+ALARMS, NO_TANGO, TOKEN = 24, "127.0.0.1:1", "a-token-that-no-log-may-have"
 RULES = """
 [mail]
 server = "127.0.0.1:{mail}"
@@ -82,10 +82,10 @@ def test_each_alarm_is_told_once_by_its_id_whatever_is_killed(
         assert shown.count("sent 1 times") >= ALARMS - 1
         assert shown.count("now, message 1") >= ALARMS - 1
         process = notify(deployment, rules)
-        until(lambda: len(mail.mails) >= 10, "some mails are sent")
+        until(lambda: len(mail.mails) >= 6, "some mails are sent")
         process.kill()
         process = notify(deployment, rules)
-        until(lambda: len(mail.mails) >= 20, "more mails are sent")
+        until(lambda: len(mail.mails) >= 12, "more mails are sent")
         broker = Broker(infra.state_dir)
         broker.kill()
         broker.start()

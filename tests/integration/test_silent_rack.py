@@ -7,7 +7,7 @@ import tango
 
 from facade.kernel.findings import OK
 from facade.sdp.judgement import Judgement
-from sdp_facade_clients.status import QUESTIONS, judge, see
+from sdp_facade_clients.status import judge, questions, see
 from tests.conftest import Deploy
 from tests.support.deployment import ICD, Deployment, node_device
 from tests.support.waiting import until, until_equal
@@ -36,7 +36,7 @@ def silent(deployment: Deployment) -> Counter[tuple[str, str]]:
 def look(deployment: Deployment) -> Judgement:
     """Judge as the page and `sdp-facade status` do."""
     answers = {}
-    for name, (device, attributes) in QUESTIONS.items():
+    for name, (device, attributes) in questions().items():
         found = deployment.read(device, *attributes)
         answers[name] = found | ({"State": str(found["State"])} if "State" in found else {})
     seen = see(answers, listed(deployment), [], lambda instance: "", ICD.enums["HealthState"])

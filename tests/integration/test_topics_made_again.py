@@ -8,10 +8,11 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from facade.kernel.runtime.snapshots import Snapshot, decode_snapshot
+from facade.sdp.device_state import StateMessage, state_record
 from tests.conftest import Deploy
 from tests.support.alerting import alert
-from tests.support.deployment import CLOCK, Deployment
-from tests.support.waiting import HANG, until
+from tests.support.deployment import CLOCK, Deployment, subarray_device
+from tests.support.waiting import HANG, until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
@@ -48,8 +49,8 @@ class Site:
         until(lambda: self.newest_alert()[1] == f"round {number}", "the alert is an event")
         assert self.newest_alert()[0] > before
 
-    def make_again(self) -> None:
-        name = self.deployment.topic("alerts")
+    def make_again(self, topic: str = "alerts") -> None:
+        name = self.deployment.topic(topic)
         for future in self._admin.delete_topics([name]).values():
             future.result(HANG)
         # A busy broker tells of it for a moment longer: it would not be made.
@@ -105,3 +106,32 @@ def test_readers_go_on_over_topics_that_are_made_again_and_cleared(deploy: Deplo
     words = f"alerts, partition 0: offsets {at} to {at + 2} were removed before they were read"
     assert words in account.deviations["skipped"]
     assert account.overlap == 0
+
+
+def test_states_that_went_while_the_server_was_stopped_are_invalid_until_they_are_reported(deploy: Deploy) -> None:
+    deployment = deploy(nodes=1, subarrays=1, without="alerts,calibration,quality,mirror,logs,ingest")
+    site, device = Site(deployment), subarray_device(1)
+
+    def report(**values: str) -> None:
+        said = [
+            StateMessage(device=device, attribute=name, value=value, time=CLOCK.now_us(), origin="c")
+            for name, value in values.items()
+        ]
+        deployment.send(*map(state_record, said))
+
+    def shown() -> tuple[str, str]:
+        return str(deployment.proxy(device).State()), deployment.quality(device, "obsState")
+
+    server = deployment.server("subarray")
+    report(State="ON", obsState="READY")
+    until_equal(shown, ("ON", "VALID"), "what the controller has reported")
+    time = deployment.messages("snapshots")[-1].timestamp()[1]
+    until(lambda: deployment.messages("snapshots")[-1].timestamp()[1] > time + 2500, "a snapshot of it")
+    server.kill()
+    deployment.forget_proxies()
+    for topic in ("state", "command-acks"):
+        site.make_again(topic)
+    deployment.server("subarray")
+    until_equal(shown, ("UNKNOWN", "INVALID"), "nobody has reported since")
+    report(State="ON", obsState="IDLE")
+    until_equal(shown, ("ON", "VALID"), "the controller has reported")

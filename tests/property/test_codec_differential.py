@@ -331,9 +331,9 @@ def agree(name: str, data: bytes) -> bool:
 
 
 FEW = settings(
-    max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
-MANY = settings(FEW, max_examples=examples(200))
+MANY = settings(FEW, max_examples=examples(100))
 per_message = pytest.mark.parametrize("name", MESSAGES)
 
 

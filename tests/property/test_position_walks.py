@@ -338,6 +338,44 @@ def test_a_transaction_whose_end_a_broker_lost_ends_as_its_coordinator_decided(
     assert not any(log.open for topic in world.broker.topics.values() for log in topic.partitions)
 
 
+@pytest.mark.parametrize("third", [False, True], ids=["alone", "a third slot wrote behind them"])
+def test_slots_whose_transactions_stayed_open_in_opposite_orders_do_not_wait_for_each_other(third: bool) -> None:
+    """Each has the first open transaction of one partition, which hides the end of the other slot's one behind it.
+
+    `third`: as there are ends behind both, each slot must suppose for a while that one of them is its own.
+    """
+    world, places = World(), ((ACCOUNTS, 0), (POSITIONS, 0))
+    logs = [world.broker.topics[name].partitions[number] for name, number in places]
+    with simulated(world.scheduler):
+        for slot in SLOTS:
+            world.start(slot)
+        world.run(9.0)
+        begins = [log.end for log in logs]
+        world.network.slowed = {"0/group-0 Produce accounts/0": 0.05, "1/group-1 Produce positions/0": 0.05}
+        for number in range(PARTITIONS):
+            world.send(number, 3)
+        while any(log.end - begin < 2 for log, begin in zip(logs, begins, strict=True)):
+            world.run(0.001)
+        world.network.slowed = {}
+        world.run(0.1)
+        for _ in SLOTS:
+            world.lose_ends(OUTPUTS)
+        first, second = ([*log.open] for log in logs)
+        assert first == second[::-1] != second
+        if third:
+            producer, epoch = world.broker.init_producer("third", 60.0)  # type: ignore[misc]
+            world.broker.add_partitions("third", epoch, [*places])
+            for place in places:
+                world.broker.produce(place, [(b"k", b"{}", ())], producer, epoch, 0, "third")
+            world.broker.end_transaction("third", epoch, committed=True)
+        world.run(0.1)
+        ends = [log.end for log in logs]
+        world.run(40.0 if third else 9.0)
+        assert all(log.stable > end for log, end in zip(logs, ends, strict=True))
+        world.finish()
+    assert wrong(world) == []
+
+
 def _settle_nothing(self: TransactionalProducer, *_: Any) -> None: ...
 
 

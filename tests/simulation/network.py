@@ -43,7 +43,8 @@ class Network:
         self.overtaken: list[Overtaken] = []
         """What is held so now."""
         self.slowed: dict[str, float] = {}
-        """Time that certain requests take longer on their way [s], so that others of their client arrive first."""
+        """Time that certain requests take longer on their way [s], so that others arrive first: of all clients, or of
+        the one whose name is before the request."""
         self.unserved: frozenset[str] = frozenset()
         """Requests that nobody carries out now, as the disk of their coordinator is full; clients send them again."""
         self.losses: list[tuple[str, str]] = []
@@ -135,7 +136,8 @@ class Link:
             return
         self._calls += 1
         self._waiting[self._calls] = answer
-        wait = network.latency() + network.slowed.get(what, 0.0)
+        slowed = network.slowed.get(what, 0.0) + network.slowed.get(f"{self.name} {what}", 0.0)
+        wait = network.latency() + slowed
         scheduler.at(wait, self._arrive, self._number, self._calls, what, request)
 
     def _arrive(self, connection: int, call: int, what: str, request: Callable[[], Any]) -> None:

@@ -1,9 +1,10 @@
 """Processes under test: each with its own log, stopped by its own id, never left behind."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGTERM, Signals
+from signal import SIGCONT, SIGSTOP, SIGTERM, Signals
 from typing import Self
 
 import psutil
@@ -104,3 +105,16 @@ def run_command(*arguments: str, folder: Path) -> Running:
     """Start a command of sdp-facade that has nothing to do with a deployment of the test."""
     argv = [PROGRAM, *arguments]
     return Running.start(arguments[0], argv, log=folder / f"{arguments[0]}.log", env=os.environ)
+
+
+@contextmanager
+def standing_still(pid: int) -> Iterator[None]:
+    """Let a process hang: it keeps its connections and answers nobody."""
+    os.kill(pid, SIGSTOP)
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        # Its other threads go on for a moment.
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the process stands still")
+        yield
+    finally:
+        os.kill(pid, SIGCONT)

@@ -22,6 +22,9 @@ from facade.kernel.bus.kafka.admin import ask_coordinator
 from facade.kernel.bus.port import Headers, Record
 from tests.support.waiting import HANG, until
 
+ORDER = {"partitioner": "murmur2_random"}
+"""Producers of the bus choose partitions as Java clients do."""
+
 
 def read_all(bootstrap: str, topic: str) -> list[Message]:
     """Return all committed records of a topic, at least those that are there at the call.

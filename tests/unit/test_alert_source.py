@@ -158,6 +158,7 @@ def test_attachments_that_cannot_be_taken_are_refused(bench, bus):
         )
 
 
+@pytest.mark.needs("sdp_facade_sdk")
 def test_the_guide_runs_as_it_stands(bench, monkeypatch, tmp_path):
     """Its Python on the simulation's brokers, and its JSON against the schema."""
     text = (Path(__file__).parents[2] / "docs" / "how-to" / "raise-alerts.md").read_text()

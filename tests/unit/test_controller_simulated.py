@@ -12,10 +12,10 @@ from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack
 from facade.flows.reservations.ledger import RESERVATIONS, read_reservation
 from facade.kernel.clock import ManualClock
 from facade.sdk.controller import Rejected
-from facade.sdk.controller.simulator.controller import ExecutionLine, SimulatedController
+from facade.sdk.controller.simulator.controller import CRASHED, ExecutionLine, SimulatedController
 from facade.sdk.controller.simulator.faults import ControllerFault
 from facade.sdk.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
-from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site
+from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Crash, Life, Site, live
 from tests.support.simulated_bus import MemoryBus
 
 WINDOW = {"spectral_window_id": "w", "count": 6000, "start": 0, "freq_min": 1.0, "freq_max": 2.0}
@@ -98,6 +98,35 @@ def test_acks_have_the_faults_that_were_asked_for(kind: str, ids: list[str]) -> 
     assert [found.id for found in site.acks()] == ids * 2
     site.say(obsState="IDLE")
     assert len(site.broker.read(ACKS)) == 2 * len(ids)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "executions", "outcome", "obs_state"),
+    [
+        ("crash-before", "End", 2, "COMPLETED", "IDLE"),
+        ("crash-after", "End", 2, "COMPLETED", "IDLE"),
+        ("crash-after", "Configure", 1, "FAILED", "READY"),
+    ],
+)
+def test_it_dies_once_before_or_behind_the_effect(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, executions: int, outcome: str, obs_state: str
+) -> None:
+    """A repeatable command is executed again; another one has failed, and nobody knows how far it came."""
+    site, file, codes = Site(), tmp_path / "report.jsonl", list[int]()
+
+    def end_process(code: int) -> None:
+        codes.append(code)
+        raise Crash
+
+    monkeypatch.setattr("facade.sdk.controller.simulator.controller.os._exit", end_process)
+    site.say(State="ON", scanTypes='["target:a"]', obsState="READY")
+    message = site.send(name, argument=ARGUMENTS.get(name), repeatable=name == "End")
+    for wanted in ("", outcome):
+        made = simulated(faults=[ControllerFault(kind, name)], report=file, clock=site.clock)
+        live(site, controller=made.controller)
+        assert (site.outcome(message), codes) == (wanted, [CRASHED])
+    assert len(file.read_bytes().splitlines()) == executions
+    assert site.reported("obsState")[-1] == obs_state
 
 
 def test_an_observation_in_memory(tmp_path: Any) -> None:

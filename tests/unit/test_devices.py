@@ -111,7 +111,7 @@ def before_anything_is_known_every_attribute_is_invalid_and_the_state_unknown(na
 
 def what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy):
     target = device(proxy)
-    at = 1_700_000_000_250_000
+    at = 1_700_000_000_250_001  # its nearest floating-point number lies below it
     newest, changed = {}, threading.Event()
     entries = [entry for entry in ICD.classes[name].attributes if entry.is_pushed]
     readings = {entry.name: Reading(sample(entry), at) for entry in entries}
@@ -141,7 +141,7 @@ def what_is_shown_is_read_and_pushed_with_its_time_and_quality(name, proxy):
             expected = to_tango(ICD, entry, readings[entry.name])[0]
             for got in (newest[kind, entry.name.lower()], proxy.read_attribute(entry.name)):
                 assert plain(got.value) == expected
-                assert got.time.totime() == pytest.approx(at / 1e6, abs=1e-5)
+                assert (got.time.tv_sec, got.time.tv_usec) == divmod(at, 1_000_000)
         assert newest[kind, "state"].value == tango.DevState.ON
         assert newest[kind, "status"].value == "fine"
 
@@ -376,7 +376,7 @@ def test_after_a_call_state_and_obs_state_are_read_as_the_command_has_made_them(
         assert read() == ("IDLE", 1.0)
         proxy.ReleaseAllResources()
         assert read()[0] == "RESOURCING"
-        assert subarray._shown["obsState"][1] == 1.0, "the thread of the call shows nothing itself"
+        assert int(subarray._shown["obsState"][1]) == 1, "the thread of the call shows nothing itself"
         subarray.show("obsState", Reading("RESOURCING", 5_000_000))
         assert read() == ("RESOURCING", 5.0)
         gateway.label = "EMPTY"  # an event of it is still to come

@@ -55,6 +55,10 @@ def moved(name: str, before: Any, after: Any) -> float:
         (f"{NODE}/worstHeapLoss", 100, 99, -0.01),
         (f"{NODE}/heapsTotal", 1, 1000, 0.0),
         ("mid-sdp/bus/0/ingestHeapsConsumed", 1, 1000, 0.0),
+        ("mid-sdp/alerts/0/alertsTotal", 1, 1000, 0.0),
+        ("mid-sdp/logs/0/severityRecords", [1, 1], [9, 1], 0.0),
+        # Not so what grows only while something is wrong.
+        ("mid-sdp/alerts/0/alertsMissing", 1, 2, 0.5),
         # What is no number differs or not; numbers that JSON lacks are texts.
         (f"{SUBARRAY}/obsState", "IDLE", "READY", 1.0),
         (f"{SUBARRAY}/obsState", "IDLE", "IDLE", 0.0),

@@ -197,6 +197,9 @@ def test_a_lost_host_is_one_alarm_which_names_its_processes_and_three_processes_
     site.seconds(20)
     assert site.alerts.state("processesGone", "all") == "RTNUN"
     assert {one["source"] for one in site.alarms("UNACK")} == {f"sdp-facade/{rack}" for rack in RACKS[:3]}
+    site.found = look((), host=servers[:4])
+    site.seconds(20)
+    assert [one["condition"] for one in site.alarms("UNACK")] == ["processesGone"], "from four on they are one"
 
 
 def test_an_acknowledged_loss_of_processes_asks_again_with_each_further_one() -> None:

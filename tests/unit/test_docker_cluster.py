@@ -1,4 +1,4 @@
-"""docker/cluster.yaml, as Compose lays it over compose.yaml: logins, rights, replicas, and secrets that are made."""
+"""docker/cluster.yaml and sign-in.yaml over compose.yaml: logins, rights, replicas, and secrets that are made."""
 
 import json
 import os
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.xdist_group("compose"), pytest.mark.needs("repository"
 def compose(*arguments: str, secrets: Path) -> str:
     program = shutil.which("docker-compose", path=SEARCHED)
     assert program is not None, "docker-compose is part of the extra `test`: scripts/bootstrap"
-    files = [f"--file={DOCKER / name}" for name in ("compose.yaml", "cluster.yaml")]
+    files = [f"--file={DOCKER / name}" for name in ("compose.yaml", "cluster.yaml", "sign-in.yaml")]
     environment = {**os.environ, "SKA_IMAGES": "images.example.org", "SDP_SECRETS": str(secrets)}
     argv = [program, *files, "--profile", "*", "config", *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
@@ -155,6 +155,13 @@ def test_the_brokers_have_what_infra_gives_its_own(services: dict[str, Service],
         }
         # Else the official image expects key stores in Java's own form.
         assert not {"SSL", "SASL_SSL"} & listeners.keys()
+
+
+def test_people_sign_in_at_the_page_by_a_file_that_it_has(services: dict[str, Service]) -> None:
+    page = services["page"]
+    mounted = {f"/run/secrets/{secret['target'].rpartition('/')[2]}" for secret in page["secrets"]}
+    assert {page["environment"][f"SDP_WEB_{name}_FILE"] for name in ("TOKENS", "OIDC")} < mounted
+    assert "/run/secrets/page-oidc-secret" in mounted
 
 
 def test_the_users_are_those_of_the_secrets(services: dict[str, Service], monkeypatch: pytest.MonkeyPatch) -> None:

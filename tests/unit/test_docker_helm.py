@@ -4,7 +4,9 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,15 +80,28 @@ def test_helm_finds_no_fault() -> None:
 
 
 @needs_helm
-def test_without_values_it_renders_what_kustomize_does() -> None:
+@pytest.mark.parametrize(
+    ("components", "values"),
+    [((), ()), (("page", "sign-in", "notify"), ("page.enabled", "page.oidc", "notify.enabled"))],
+)
+def test_it_renders_what_kustomize_does(components: Sequence[str], values: Sequence[str], tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     kustomize = os.environ.get("KUSTOMIZE") or shutil.which("kustomize", path=SEARCHED)
     if not (kubectl or kustomize):
         pytest.skip("neither kustomize nor kubectl is installed")
     argv = [kustomize, "build"] if kustomize else [kubectl, "kustomize"]
-    done = subprocess.run([*map(str, argv), str(BASE)], capture_output=True, text=True, check=True)
+    used = [os.path.relpath(BASE.parent / "components" / name, tmp_path.resolve()) for name in (*components, "process")]
+    (about,) = documents(BASE / "kustomization.yaml")
+    overlay = {
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(BASE, tmp_path.resolve())],
+        "components": used,
+        **{name: about[name] for name in ("labels", "images")},
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+    done = subprocess.run([*map(str, argv), str(tmp_path)], capture_output=True, text=True, check=True)
     expected = dict(map(comparable, yaml.safe_load_all(done.stdout)))
-    found = dict(map(comparable, rendered()))
+    found = dict(map(comparable, rendered(*(f"--set={value}=true" for value in values))))
     assert found.keys() == expected.keys()
     for name, one in expected.items():
         assert found[name] == one, name
@@ -107,8 +122,9 @@ def test_instances_follow_the_settings_as_in_the_interface() -> None:
 
 
 @needs_helm
-def test_workers_are_those_of_the_flows_and_the_archive() -> None:
+def test_workers_are_those_of_the_flows_and_the_archive_and_who_notifies() -> None:
     found = of_kind("StatefulSet", site())
+    assert parse(container(found.pop("alerts-notify"))["args"])["rules"] == "/run/secrets/notify/notify.toml"
     assert found.keys() == {worker.name for one in manifests() for worker in one.workers} | {"archive-run"}
     for one in found.values():
         assert parse(container(one)["args"])["slot"] == "$(SDP_SLOT)"
@@ -174,7 +190,7 @@ def test_what_is_rendered_fits_the_schemas() -> None:
 
 
 def test_files_of_the_chart_are_links_that_a_checkout_has() -> None:
-    for name in ("base", "process", "page"):
+    for name in ("base", "process", "page", "notify"):
         link = CHART / "files" / name
         assert link.is_symlink()
         assert [*link.glob("*.yaml")], f"{link}: expected the files of kustomize"

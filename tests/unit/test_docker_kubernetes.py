@@ -86,6 +86,21 @@ def test_each_kind_of_worker_is_there() -> None:
     assert found == {worker.name: worker.start for one in manifests() for worker in one.workers}
 
 
+def test_a_site_may_add_the_page_with_a_provider_and_who_notifies() -> None:
+    components = FOLDER / "components"
+    (notify,) = resources(components / "notify")
+    rules = Path(parse(container(notify)["args"])["rules"])
+    assert (notify["kind"], notify["spec"]["replicas"]) == ("StatefulSet", 1), "never two at once"
+    assert rules.parent in {Path(one["mountPath"]) for one in container(notify)["volumeMounts"]}
+
+    (patch,) = yaml.safe_load((components / "sign-in" / "kustomization.yaml").read_text())["patches"]
+    (added,) = yaml.safe_load(patch["patch"])
+    (page,) = of_kind(components / "page", "Deployment")
+    assert patch["target"] == {"kind": "Deployment", "name": page["metadata"]["name"]}
+    assert added["value"]["name"] in read_by_the_code()
+    assert Path(added["value"]["value"]).parent in {Path(one["mountPath"]) for one in container(page)["volumeMounts"]}
+
+
 def test_the_settings_are_read_and_the_defaults_are_the_same() -> None:
     given, default = settings(BASE), Settings()
     assert set(given) <= read_by_the_code()

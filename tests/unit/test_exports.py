@@ -7,61 +7,51 @@ from typer.testing import CliRunner
 
 from facade.kernel.cli.app import app
 from facade.kernel.icd.load import _installed, load
-from facade.kernel.icd.model import Icd
 from facade.kernel.manifest import Manifest
 from facade.tools.exports.files import EXPORTS, derive, stale, write
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def icd() -> Icd:
-    return load()
+POGO = {"pogo/SdpBus.xmi": "<bus/>", "pogo/SdpMaster.xmi": "<master/>"}
+FILES = {**POGO, "docs/reference/SdpBus.md": "# SdpBus\n", "tango-db/alarms.txt": "rules\n"}
+"""Files as some exports make them."""
 
 
-@pytest.fixture(scope="module")
-def exports(icd: Icd) -> dict[str, dict[str, str]]:
-    return {name: derive(icd, (name,)) for name in EXPORTS}
+def test_two_exports_never_own_the_same_file() -> None:
+    icd = load()
+    paths = [path for name in EXPORTS for path in derive(icd, (name,))]
+    assert len(paths) == len({*paths})
+    assert FILES.keys() <= {*paths}
 
 
-@pytest.fixture(scope="module")
-def files(exports: dict[str, dict[str, str]]) -> dict[str, str]:
-    return {path: text for some in exports.values() for path, text in some.items()}
+def test_what_is_written_is_not_stale_and_not_written_twice(tmp_path: Path) -> None:
+    assert sorted(write(FILES, tmp_path)) == sorted(FILES)
+    assert stale(FILES, tmp_path) == []
+    assert write(FILES, tmp_path) == []
 
 
-def test_two_exports_never_own_the_same_file(exports: dict[str, dict[str, str]], files: dict[str, str]) -> None:
-    assert sum(map(len, exports.values())) == len(files)
-
-
-def test_what_is_written_is_not_stale_and_not_written_twice(files: dict[str, str], tmp_path: Path) -> None:
-    assert sorted(write(files, tmp_path)) == sorted(files)
-    assert stale(files, tmp_path) == []
-    assert write(files, tmp_path) == []
-
-
-def test_a_change_and_a_missing_file_are_stale(files: dict[str, str], tmp_path: Path) -> None:
-    write(files, tmp_path)
-    first = min(files)
-    (tmp_path / first).write_text(files[first] + "\n", encoding="utf-8")
-    assert stale(files, tmp_path) == [first]
+def test_a_change_and_a_missing_file_are_stale(tmp_path: Path) -> None:
+    write(FILES, tmp_path)
+    first = min(FILES)
+    (tmp_path / first).write_text(FILES[first] + "\n", encoding="utf-8")
+    assert stale(FILES, tmp_path) == [first]
     (tmp_path / first).write_bytes(b"\xff")
-    assert stale(files, tmp_path) == [first]
+    assert stale(FILES, tmp_path) == [first]
     (tmp_path / first).unlink()
-    assert stale(files, tmp_path) == [first]
+    assert stale(FILES, tmp_path) == [first]
 
 
-def test_a_file_that_is_not_derived_any_more_is_stale_and_removed(
-    exports: dict[str, dict[str, str]], files: dict[str, str], tmp_path: Path
-) -> None:
-    write(files, tmp_path)
+def test_a_file_that_is_not_derived_any_more_is_stale_and_removed(tmp_path: Path) -> None:
+    write(FILES, tmp_path)
     (tmp_path / "pogo/SdpGone.xmi").write_text("", encoding="utf-8")
     (tmp_path / "docs/reference/SdpGone.md").write_text("", encoding="utf-8")
     (tmp_path / "tango-db/README.md").write_text("", encoding="utf-8")  # written by hand: none of theirs
-    assert stale(files, tmp_path) == ["pogo/SdpGone.xmi", "docs/reference/SdpGone.md"]
-    assert stale(exports["pogo"], tmp_path) == ["pogo/SdpGone.xmi"]
-    assert stale(exports["alarms"], tmp_path) == []
-    assert write(files, tmp_path) == ["pogo/SdpGone.xmi", "docs/reference/SdpGone.md"]
-    assert stale(files, tmp_path) == []
+    assert stale(FILES, tmp_path) == ["pogo/SdpGone.xmi", "docs/reference/SdpGone.md"]
+    assert stale(POGO, tmp_path) == ["pogo/SdpGone.xmi"]
+    assert stale({"tango-db/alarms.txt": FILES["tango-db/alarms.txt"]}, tmp_path) == []
+    assert write(FILES, tmp_path) == ["pogo/SdpGone.xmi", "docs/reference/SdpGone.md"]
+    assert stale(FILES, tmp_path) == []
     assert (tmp_path / "tango-db/README.md").exists()
 
 

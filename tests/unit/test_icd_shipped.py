@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.kernel.icd.load import check, inspect, load
+from facade.kernel.icd.load import check, inspect, load, read
 from facade.kernel.icd.model import AccountSource, Icd, Sampling
 from facade.kernel.icd.topic_model import Limits, Operation, Role
+from facade.kernel.resources import interface
 
 NODE, SUBARRAY, MASTER = "SdpIngestNode", "SdpSubarray", "SdpMaster"
 replace = msgspec.structs.replace
@@ -208,6 +209,9 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("staleness_outlasts_sampling", attribute("heapRate", stale_after=-1.0), "stale_after"),
     ("staleness_outlasts_sampling", attribute("heapRate", sampling=WIDE), "stale_after"),
     ("one_source_at_most", attribute("heapRate", account=ACCOUNT), "account"),
+    ("totals_are_counts", attribute("heapRate", total=True), "total"),
+    ("totals_are_counts", attribute("flood", "SdpAlerts", total=True), "total"),
+    ("totals_are_named", attribute("alertsTotal", "SdpAlerts", total=False), "total"),
     ("only_provided_values_are_written", attribute("heapRate", access="READ_WRITE"), "access"),
     ("sourced_values_are_scalars", attribute("heapRate", length=3), "length"),
     ("topics_exist", attribute("heapRate", source_topic="heaps"), "source.topic"),
@@ -408,6 +412,19 @@ def test_a_rule_fires(name: str, edit: Edit, where: str) -> None:
     where = where if ": " in where else f"{edit.place}{where}".rstrip(".")
     found = check(edit.change(ICD), thorough=name.endswith(("_are_legal", "_have_room")))
     assert where in [f"{one.file}: {one.key}" for one in found if one.rule == name]
+
+
+def test_a_site_without_the_archive_has_an_interface_without_its_device() -> None:
+    icd, findings = read(interface(), {})
+    assert (findings, icd is not None and check(icd)) == ([], [])
+    assert icd is not None
+    assert icd.classes.keys() == ICD.classes.keys() - {"SdpArchive"}
+
+
+def test_a_folder_as_a_whole_has_all_parts_in_the_order_of_the_installed_interface() -> None:
+    icd, _ = read(interface())
+    assert icd is not None
+    assert [*icd.classes] == [*ICD.classes]
 
 
 def test_each_condition_that_the_facade_finds_has_a_severity() -> None:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "test-a-tango-client.md"
 
 
+@pytest.mark.needs("sdp_facade_sdk")
 def test_the_test_of_the_page_passes_as_it_stands_there(tmp_path: Path) -> None:
     """With a client of its own, as its reader runs it: nothing of these tests is at hand."""
     (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)

@@ -110,14 +110,14 @@ def test_kernel_and_sdk_are_tried_each_time_and_others_when_their_files_change(
     files: list[str] | None, wanted: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "changed", lambda: files)
-    monkeypatch.setattr(parts, "BY_NAME_ONLY", ())
     assert parts.wanted() == wanted
 
 
-def test_what_a_test_needs_is_an_extra_or_the_repository() -> None:
+def test_what_a_test_needs_is_an_extra_a_package_or_the_repository() -> None:
     text = "\n".join(file.read_text() for file in (ROOT / "tests" / "unit").glob("*.py"))
     named = {one for marks in re.findall(r'\bmark\.needs\("(.+?)"\)', text) for one in marks.split('", "')}
-    assert named <= {"repository", *PROJECT["optional-dependencies"]}
+    packages = {one for part in parts.PARTS.values() for one in part.has}
+    assert named <= {"repository", *PROJECT["optional-dependencies"], *packages}
 
 
 def test_an_extra_that_names_others_installs_their_packages_and_not_this_distribution() -> None:

@@ -4,7 +4,7 @@ Only the newest record of a key matters: whether a server reads live, reads agai
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -232,9 +232,16 @@ def removal(record: Record) -> Record:
     return replace(record, value=None, headers=())
 
 
-each = pytest.mark.parametrize("topic", sorted(CASES))
+def params(topics: Iterable[str]) -> list[Any]:
+    """Return the topics as parameters; that of the archive is there with it."""
+    of_archive = pytest.mark.needs("facade.archive")
+    return [pytest.param(one, marks=of_archive) if one == "archive-reports" else one for one in sorted(topics)]
 
 
+each = pytest.mark.parametrize("topic", params(CASES))
+
+
+@pytest.mark.needs("facade.archive")
 def test_each_projection_of_the_manifests_is_here() -> None:
     assert set(SERVERS) == set(CASES)
 
@@ -267,7 +274,7 @@ def test_a_tombstone_removes_its_key_only(topic: str) -> None:
         assert life.fold(case.record(0, 1, 1)) != [Suppressed("older")], "a removed key begins anew"
 
 
-@pytest.mark.parametrize("topic", [topic for topic, case in sorted(CASES.items()) if case.foreign is not None])
+@pytest.mark.parametrize("topic", params(topic for topic, case in CASES.items() if case.foreign is not None))
 def test_what_belongs_to_other_devices_is_left_out(topic: str) -> None:
     case, life = CASES[topic], Life(topic)
     assert case.foreign is not None

@@ -6,6 +6,7 @@ from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.kernel.bus.port import Record
 from facade.kernel.runtime.snapshots import TOPIC
+from tests.support import commanding
 from tests.support.alerting import Bench, Server
 
 
@@ -131,3 +132,32 @@ def test_a_client_goes_on_over_a_topic_that_was_made_again(bench):
     given += follower.add_page(follower.seen, page(server, follower.seen))
     assert [entry.sequence for entry in given] == [*range(1, 13)]
     assert follower.made_anew == 0
+
+
+def test_states_that_went_with_their_topics_while_the_server_was_stopped_are_unknown_until_they_are_reported():
+    """It showed initial states as if controllers had reported them."""
+    bench = commanding.Bench()
+    server = bench.server()
+    bench.report(State="ON", obsState="READY", ebID="eb-test-20270115-00001", adminMode="ENGINEERING")
+    server.cycle()
+    bench.clock.sleep(3.0)
+    server.cycle()  # writes a snapshot
+    assert (server.shows("State"), server.shows("obsState")) == ("ON", "READY")
+    for topic in ("state", "command-acks"):
+        bench.broker.make_again(topic)
+    for _ in range(2):  # a further start knows no more
+        server = bench.server(ready=False)
+        server.cycle(30)
+        shown = {name for device, name in server.sink.shown if device == commanding.SUBARRAY}
+        assert not shown & {"obsState", "commandedObsState", "ebID", "receiveAddresses"}
+        assert (server.shows("State"), server.shows("adminMode")) == ("UNKNOWN", "ENGINEERING")
+        assert "obsState is not known" in server.shows("Status")
+        accounts = server.service.event_loop.accounts
+        assert {name for name, one in accounts.items() if one.log_cuts} == {"state"}, "no outcome was on the other one"
+        bench.clock.sleep(3.0)
+        server.cycle()
+    assert server.give("Scan", {"interface": "https://schema.skao.int/ska-sdp-scan/0.4", "scan_id": 7}), "SDP decides"
+    bench.report(State="ON", obsState="IDLE")
+    server.cycle()
+    assert (server.shows("State"), server.shows("obsState")) == ("ON", "IDLE")
+    assert "ebID" not in {name for device, name in server.sink.shown if device == commanding.SUBARRAY}

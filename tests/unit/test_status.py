@@ -1,6 +1,9 @@
 """`sdp-facade status`: one word, an exit code, and what is wrong with what to do, the worst first."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from rich.text import Text
@@ -9,8 +12,9 @@ from typer.testing import CliRunner
 from facade.kernel.cli.app import app
 from facade.kernel.findings import EXIT_CODES, line
 from facade.kernel.icd.load import load
-from sdp_facade_clients import ask, cli
-from sdp_facade_clients.status import Seen, judge
+from sdp_facade_clients import alert_commands, ask, cli
+from sdp_facade_clients.status import Seen, judge, questions
+from tests.support.waiting import HANG
 
 ICD = load()
 CONDITIONS = ICD.conditions
@@ -154,6 +158,25 @@ def test_what_sdp_master_says_is_not_said_again_by_sdp_bus():
     bus = {"State": "ALARM", "Status": "The device is in ALARM state.\na lags\nb breaks"}
     _, findings = judge(FINE._replace(bus=bus, **health("DEGRADED", "a lags")), CONDITIONS)
     assert [one.text for one in findings] == ["a lags", "ALARM: b breaks"]
+
+
+def test_settings_are_read_when_a_command_runs(monkeypatch):
+    """A program that imports the clients may set them later, and a wrong one is an error of the command."""
+    import_all = "import sdp_facade_clients.alert_commands, sdp_facade_clients.ask, sdp_facade_clients.web.site"
+    wrong = {**os.environ, "SDP_TELESCOPE": "Neither!"}
+    subprocess.run([sys.executable, "-c", import_all], env=wrong, check=True, timeout=HANG)
+
+    monkeypatch.setenv("SDP_TELESCOPE", "low")
+    assert {device for device, _ in questions().values()} == {
+        f"low-sdp/{one}/0" for one in ("control", "bus", "alerts")
+    }
+    finding = judge(FINE._replace(master=None), CONDITIONS).findings[0]
+    assert finding.device == "low-sdp/control/0"
+    asked = []
+    monkeypatch.setattr(ask, "AskedDevice", lambda host, device, server: asked.append(device))
+    monkeypatch.setattr(alert_commands, "require_tango_database", lambda tango_host: None)
+    CliRunner().invoke(app, ["alerts", "list", "--tango-host", "here:1"])
+    assert asked == ["low-sdp/alerts/0"]
 
 
 @pytest.fixture

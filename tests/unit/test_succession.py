@@ -131,6 +131,27 @@ def test_without_a_tango_database_a_standby_goes_on_waiting() -> None:
     assert not log.succession.is_due(lambda: Reachability.UNKNOWN)
 
 
+def test_a_standby_that_gives_its_place_has_no_turn_until_it_has_read_so_and_then_stands_last() -> None:
+    log = Log()
+    log.server(100.0, stopping=True)
+    log.standby(100.1)
+    log.standby(100.2, "c")
+    assert log.succession.is_due(gone)
+
+    log.succession.give_place()
+    log.standby(100.3)
+    assert not log.succession.is_due(gone), "the other one may have read it"
+    log.standby(100.4, "c", stopping=True)
+    assert not log.succession.is_due(gone)
+
+    log.standby(100.4, "c")
+    log.standby(100.5, stopping=True)
+    log.standby(100.5)
+    assert not log.succession.is_due(gone), "the other one is first"
+    log.standby(100.6, "c", stopping=True)
+    assert log.succession.is_due(gone)
+
+
 def test_heartbeats_that_came_during_the_question_count() -> None:
     log = Log()
     log.standby(99.9)
@@ -530,6 +551,40 @@ def test_a_standby_writes_heartbeats_while_it_asks_and_for_as_long_as_it_waits(m
         return found.pop()
 
     stand_by(monkeypatch, log, presence).end()
+
+
+def test_a_standby_that_alone_reaches_no_tango_database_lets_another_one_go_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = ManualClock()
+    log = MemoryLog({SERVERS: 1, TOPIC: 1}, clock)
+    monkeypatch.setattr(standby, "SystemClock", lambda: clock)
+    log.append(heartbeat_record(sign("0.000-a", stopping=True), SERVERS))
+    other, turns = "1.000-b", list[bool]()
+
+    def has_turn() -> bool:
+        """Return whether the other standby, which came later, has its turn by what is on the log."""
+        succession = Succession(SERVER, other)
+        for record in log.records(SERVERS):
+            heartbeat = decode_heartbeat(record.value)
+            assert isinstance(heartbeat, Heartbeat)
+            succession.fold(heartbeat, record.timestamp_us)
+        return succession.is_due(gone)
+
+    def presence() -> Reachability:
+        if turns:
+            return Reachability.GONE
+        log.append(heartbeat_record(sign(other, SERVER + STANDBY), SERVERS))
+        turns.append(has_turn())
+        return Reachability.UNKNOWN
+
+    def sleep(seconds: float) -> None:
+        turns.append(has_turn())
+        log.append(heartbeat_record(sign(other, SERVER + STANDBY, stopping=True), SERVERS))
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    stand_by(monkeypatch, log, presence).end()
+    assert turns == [False, True]
 
 
 def test_a_server_that_is_heard_while_a_standby_asks_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,15 +10,11 @@ import pytest
 from tests import surface
 
 ROOT = Path(__file__).parents[2]
+FROZEN = surface.FROZEN.read_text()
 
 
-@pytest.fixture(scope="module")
-def found() -> str:
-    return surface.surface()
-
-
-def test_the_surface_is_the_frozen_one(found: str) -> None:
-    lines = surface.changes(surface.FROZEN.read_text(), found)
+def test_the_surface_is_the_frozen_one() -> None:
+    lines = surface.changes(FROZEN, surface.surface())
     assert not lines, "\n".join([*lines, f"if this is meant: {surface.RENEW}"])
 
 
@@ -32,13 +28,13 @@ def test_the_surface_is_the_frozen_one(found: str) -> None:
         "facade.kernel.manifest.load(reference: ImportPath) -> Any",
     ],
 )
-def test_a_class_a_method_a_field_and_a_function_have_a_line(found: str, line: str) -> None:
-    assert line in found.splitlines()
+def test_a_class_a_method_a_field_and_a_function_have_a_line(line: str) -> None:
+    assert line in FROZEN.splitlines()
 
 
-def test_a_changed_parameter_is_told_with_both_signatures(found: str) -> None:
-    before = found.replace("load(reference: ImportPath)", "load(reference: str)")
-    told = [line for line in surface.changes(before, found) if line.startswith(("-f", "+f"))]
+def test_a_changed_parameter_is_told_with_both_signatures() -> None:
+    before = FROZEN.replace("load(reference: ImportPath)", "load(reference: str)")
+    told = [line for line in surface.changes(before, FROZEN) if line.startswith(("-f", "+f"))]
     assert told == [
         "-facade.kernel.manifest.load(reference: str) -> Any",
         "+facade.kernel.manifest.load(reference: ImportPath) -> Any",

@@ -3,13 +3,24 @@
 import dataclasses
 import io
 import json
+import tracemalloc
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from facade.flows.tables.content import ARROW, JSON, NPY, decode, encode, encode_pointing, picture, summarise
+from facade.flows.tables.content import (
+    ARROW,
+    JSON,
+    NPY,
+    _median,
+    decode,
+    encode,
+    encode_pointing,
+    picture,
+    summarise,
+)
 from facade.flows.tables.simulator.cli import PointingSeries, SolutionScenario, SolutionSeries
 from facade.flows.tables.solution import HEADER, Solution, decode_npy
 from facade.simulate.array import MID
@@ -334,3 +345,44 @@ def test_a_file_is_summarised_as_its_content_is(tmp_path):
     assert "expected" in summarise("gains", ARROW, file)
     with pytest.raises(FileNotFoundError):
         summarise("gains", ARROW, tmp_path / "none")
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64], ids=["a batch for each antenna", "some batches", "one batch"])
+def test_the_summary_of_a_large_table_needs_a_small_part_of_its_size(batch):
+    """It had a copy of all flags as bytes and of all ratios, and of all gains if they were in several batches."""
+    random, shape = np.random.default_rng(7), (64, 8192, 2)
+    gains = (random.normal(size=shape) + 1j * random.normal(size=shape)).astype(np.complex64)
+    snr = random.gamma(9.0, 5.0, shape[:2]).astype(np.float32)
+    whole = solution(
+        antennas=tuple(f"SKA{number:03d}" for number in range(64)), frequencies=np.linspace(0.9e9, 1.7e9, 8192),
+        gains=gains, flags=random.random(shape) < 0.3, snr=snr,
+    )  # fmt: skip
+    with pa.ipc.open_stream(encode(whole)) as reader:
+        table = reader.read_all()
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=batch)
+    content = sink.getvalue()
+    assert same(decode(content), whole)
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    usual = pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        summary = summarise("gains", ARROW, memoryview(content))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(usual)
+    assert peak + pool.max_memory() < len(content) / 5, (peak, pool.max_memory(), len(content))
+    usable = ~whole.flags.all(axis=2)
+    assert summary["snr"] == pytest.approx(float(np.median(snr[usable])), rel=1e-4)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 1000])
+def test_the_median_of_ratios_is_exact(count):
+    """Of numbers of both signs, of which many are alike, and of a part of them that is empty."""
+    values = np.random.default_rng(count).normal(size=count).astype(np.float32).round(2)
+    expected = np.median(values.astype(np.float64)) if count else np.nan
+    parts = [values[: count // 3], values[:0], values[count // 3 :]]
+    assert np.array_equal(_median(lambda: iter(parts)), expected, equal_nan=True)

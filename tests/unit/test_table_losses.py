@@ -114,6 +114,15 @@ def test_a_lost_table_is_told_once_and_cleared_by_a_newer_one(bench):
     assert bench.work(30.0) == [RAISED, CLEARED]
 
 
+@pytest.mark.parametrize(("product", "is_told"), [("sky", True), ("subarray/02/gains", False)])
+def test_a_table_that_no_device_shows_is_told_by_the_server_of_the_first_one(bench, product, is_told):
+    """Nobody told it. This server has subarray 01 only, so another one tells of the other subarrays."""
+    bench.tell("FAILED", "t1", product=product)
+    assert bench.work() == [("ACTIVE", f"table t1 of {product}")] * is_told
+    bench.tell("COMPLETE", "t2", product=product)
+    assert len(bench.work()) == 2 * is_told
+
+
 def test_a_product_that_is_removed_is_gone_with_its_alarm(bench, monkeypatch):
     monkeypatch.setattr(cli, "Connection", lambda settings: None)
     monkeypatch.setattr(cli, "KafkaBus", lambda connection, client: MemoryBus(bench.broker))
@@ -161,7 +170,6 @@ def test_a_kill_at_any_time_neither_loses_nor_doubles_it(bench, lived, made_good
 
 def test_products_of_other_subarrays_and_removed_ones_are_nobodys_loss_here(bench):
     bench.tell("FAILED", "t1", product="subarray/02/gains")
-    bench.tell("FAILED", "t1", product="sky")
     assert bench.work() == []
     bench.tell("FAILED", "t1")
     assert bench.work() == [RAISED]

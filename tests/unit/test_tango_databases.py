@@ -1,5 +1,8 @@
 """Which of several Tango databases have the address of a server, and when it enters its own."""
 
+import socket
+import struct
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +12,7 @@ import tango
 from devices.kernel import databases
 from devices.kernel.base import FacadeDevice
 from devices.kernel.databases import Exporting
-from facade.kernel.corba import Located, ObjectAddress
+from facade.kernel.corba import DATABASE, Located, ObjectAddress, is_database, locate
 
 OWN, OTHER = "IOR:own", "IOR:other"
 ADMIN, DEVICE = "dserver/SdpFacade/control", "mid-sdp/control/0"
@@ -262,3 +265,47 @@ def test_databases_that_answer_come_first_for_a_process_that_starts(monkeypatch:
 
     assert databases.os.environ["TANGO_HOST"] == "here:2,there:3,still:1"
     assert databases.addresses() == ("still:1", "here:2", "there:3")
+
+
+def reply(status: int, order: str = "<", *, context: bytes = b"") -> bytes:
+    """Return the answer of a server to a request, with one context or none."""
+    contexts = [0] if not context else [1, 7, len(context)]
+    body = struct.pack(f"{order}{len(contexts)}I", *contexts) + context + bytes(-len(context) % 4)
+    body += struct.pack(order + "II", 1, status) + b"what follows is not read" * 100
+    return b"GIOP\1\0" + bytes([order == "<", 1]) + struct.pack(order + "I", len(body)) + body
+
+
+SYSTEM_EXCEPTION, USER_EXCEPTION, NO_EXCEPTION = 2, 1, 0
+HAS_OBJECT = b"GIOP\1\0\1\4" + struct.pack("<III", 8, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_well"),
+    [
+        (reply(NO_EXCEPTION), True),
+        (reply(NO_EXCEPTION, ">"), True),
+        (reply(NO_EXCEPTION, context=b"codes"), True),
+        (reply(USER_EXCEPTION), False),  # MariaDB is away: it throws DB_SQLError
+        (reply(SYSTEM_EXCEPTION), False),
+        (HAS_OBJECT, False),
+        (reply(NO_EXCEPTION)[:15], False),
+        (b"HTTP/1.1 400 Bad Request", False),
+        (b"", False),
+    ],
+)
+def test_a_tango_database_that_answers_a_ping_but_no_command_does_not_count(answer: bytes, is_well: bool):
+    """A stand-in for a database that says to each LocateRequest, as to a ping, that it is there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.sendall(HAS_OBJECT if connection.recv(1000)[7] == 3 else answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = server.getsockname()[1]
+        assert locate(ObjectAddress("127.0.0.1", port, DATABASE), 10.0) is Located.HERE
+        assert is_database(f"127.0.0.1:{port}", 10.0) is is_well
+        thread.join()

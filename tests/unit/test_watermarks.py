@@ -142,6 +142,48 @@ def test_each_window_is_shown_once_the_partitions_are_read(rig):
     assert all(6 <= counts[partition] <= 9 for partition in (0, 1)), f"one for each window: {counts}"
 
 
+def test_windows_are_shown_at_the_watermark_that_closes_them_however_soon_it_follows_another(rig):
+    """Two workers write theirs some 20 ms apart, and the next cycle may be a quarter of a second later."""
+    rig.run(3.05, all_nodes(rig))
+    good = next(one for one in rig.broker.read_from("ingest.summary", 0, 0) if one.key.startswith(b"watermark/"))
+    rig.clock.sleep(0.1)
+    for partition, shown in ((0, [2, 1, 2, 1]), (1, [2, 2, 2, 2])):
+        change = {"partition": partition, "read_to": BASE_US + 3_100_000}
+        rig.clock.sleep(0.02)
+        for to in SUMMARIES:
+            rig.flow.fold(
+                replace(
+                    good,
+                    key=PLAN.watermark_key(partition).encode(),
+                    value=json.dumps(json.loads(good.value) | change).encode(),
+                    timestamp_us=rig.clock.now_us(),
+                    partition=to,
+                ),
+                count=True,
+            )
+        rig.look()
+        assert [(rig.shown[str(node)].time - BASE_US) // SECOND for node in NODES] == shown
+
+
+def test_of_windows_that_close_together_the_newest_is_shown(rig):
+    """Rule 7: the worker pauses for more than two windows; nobody gets the older ones one after the other."""
+    seen, send = [], all_nodes(rig)
+
+    def look():
+        send()
+        window = (rig.shown["0"].time - BASE_US) // SECOND if "0" in rig.shown else -1
+        seen.extend([window] if window not in seen else [])
+
+    rig.run(3.3, look)
+    for _ in range(30):
+        send()
+        rig.clock.sleep(0.08)
+    rig.run(0.3, look)
+    assert seen == [-1, 0, 1, 2, 4]
+    rig.run(0.5)
+    assert rig.ledger.totals.count.sum() + rig.ledger.totals.late.sum() == rig.sequences.total()
+
+
 def test_partitions_without_records_close_windows_in_time(rig):
     """Node 0 alone sends, then nobody does: who asks learns that nothing came."""
     rig.run(4.0, lambda: rig.send(0))

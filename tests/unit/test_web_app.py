@@ -119,7 +119,13 @@ def test_everybody_may_look(page: TestClient) -> None:
     found = page.get("/api/site").json()
     assert found["classes"]["SdpSubarray"]["commands"]["Abort"]["overtakes"] is True
     assert found["devices"] == DEVICES
-    assert page.get("/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True, "ended": False}
+    assert page.get("/api/me").json() == {
+        "name": "",
+        "role": "viewer",
+        "can_sign_in": True,
+        "unconfirmed": False,
+        "ended": False,
+    }
     assert page.get("/api/alarms").json() == []
     assert "0.4" in page.get("/api/schemas", params={"family": "assignres"}).json()
     assert page.get("/").status_code == 200
@@ -344,7 +350,13 @@ def test_a_session_that_has_ended_is_said(page: TestClient) -> None:
     sign_in(page, "anna")
     assert page.get("/api/me").json()["ended"] is False
     page.cookies = {"sdp_session": "of-a-server-that-is-gone"}
-    assert page.get("/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True, "ended": True}
+    assert page.get("/api/me").json() == {
+        "name": "",
+        "role": "viewer",
+        "can_sign_in": True,
+        "unconfirmed": False,
+        "ended": True,
+    }
 
 
 def test_a_question_of_another_site_is_refused(page: TestClient) -> None:
@@ -446,7 +458,13 @@ def test_answers_carry_the_policies_of_the_page(page: TestClient) -> None:
     assert not [one for one in parts if one.startswith("Domain")]
     assert page.get(f"{site}/api/me").json()["name"] == "anna"
     assert page.post(f"{site}/api/sign-out", json={}, headers=own).status_code == 200
-    assert page.get(f"{site}/api/me").json() == {"name": "", "role": "viewer", "can_sign_in": True, "ended": False}
+    assert page.get(f"{site}/api/me").json() == {
+        "name": "",
+        "role": "viewer",
+        "can_sign_in": True,
+        "unconfirmed": False,
+        "ended": False,
+    }
 
 
 def test_a_proxy_that_is_not_named_is_told(page: TestClient) -> None:

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import json
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import oidc
 from sdp_facade_clients.web import site as web_site
 from sdp_facade_clients.web.app import make_app
-from sdp_facade_clients.web.doors import Doors, PageRole
+from sdp_facade_clients.web.doors import LONGEST_IDLE, Doors, PageRole
 from sdp_facade_clients.web.feed import Feed
 from sdp_facade_clients.web.oidc import CONFIRMED_EACH, LONGEST_UNCONFIRMED, SignInRefused, SignOn, make_sign_on
 from sdp_facade_clients.web.site import Site
@@ -350,7 +352,10 @@ def test_without_the_provider_rights_by_it_pause_and_tokens_work(
         clock.sleep(LONGEST_UNCONFIRMED / 3 - 0.1)
         assert name(page).startswith(HERS)
     clock.sleep(1)
-    assert page.post("/api/command", json=COMMAND).status_code == 403
+    refused = page.post("/api/command", json=COMMAND)
+    assert (refused.status_code, "it cannot be reached; sign in with a token" in refused.json()["error"]) == (403, True)
+    me = page.get("/api/me").json()
+    assert (me["name"], me["unconfirmed"], me["ended"]) == ("", True, False)
     until(lambda: "rights by sign-ins end a minute after" in caplog.text, "the log says so")
     clock.sleep(300)
     answer = other.post("/api/provider", json={})
@@ -363,6 +368,47 @@ def test_without_the_provider_rights_by_it_pause_and_tokens_work(
     clock.sleep(CONFIRMED_EACH)
     until(sign_on.people, "the provider has confirmed the role")
     assert name(page).startswith(HERS), "the session goes on"
+    assert not page.get("/api/me").json()["unconfirmed"]
+
+
+def test_a_session_ends_at_its_bound_also_while_the_provider_is_away(
+    pages: Callable[[], TestClient], given: Provider, clock: ManualClock
+) -> None:
+    page = signed_in(pages(), given)
+    given.status = 500
+    clock.sleep(LONGEST_IDLE)
+    me = page.get("/api/me").json()
+    assert (me["name"], me["unconfirmed"], me["ended"]) == ("", False, True)
+
+
+class Drip(ManualClock):
+    """A clock of somebody who waits for bytes: with each look another one comes, a second later."""
+
+    def __init__(self, server: socket.socket, head: bytes) -> None:
+        super().__init__()
+        server.setblocking(False)
+        self._server, self._head, self._connection = server, head, ExitStack()
+        self._send: Callable[[bytes], object] = lambda data: None
+
+    def monotonic(self) -> float:
+        with suppress(BlockingIOError):  # nobody has come, or somebody is here already
+            connection, _ = self._server.accept()
+            self._send = self._connection.enter_context(connection).sendall
+            self._send(self._head)
+        self._send(b"H")
+        self.sleep(1.0)
+        return super().monotonic()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
+def test_an_answer_that_comes_byte_by_byte_ends_in_time(given: Provider, tmp_path: Path, head: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, closing(Drip(server, head)) as clock:
+        given.address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InfraError, match="its answer takes longer than 5 s"):
+            make_sign_on(settings(given, tmp_path), "", clock).begin("begun")
 
 
 def test_another_issuer_s_document_is_refused(

@@ -42,6 +42,7 @@ from sdp_facade_clients.web.doors import (
     is_foreign,
     is_own_origin,
     network,
+    require,
 )
 from sdp_facade_clients.web.feed import HOUR, SPANS, Events, Feed, Points
 from sdp_facade_clients.web.journal import LONGEST_NAME, LONGEST_NOTE, Journal
@@ -234,7 +235,7 @@ class _Pages:
 
         def redrive(person: Person, asked: Mapping[str, Any]) -> Any:
             put_back = asked.get("put_back") is True
-            _require(person, PageRole.EXPERT if put_back else PageRole.VIEWER)
+            require(person, PageRole.EXPERT if put_back else PageRole.VIEWER)
             return site.redrive([str(one) for one in asked.get("letters", ())], put_back=put_back)
 
         def save(person: Person, asked: Mapping[str, Any]) -> Any:
@@ -330,7 +331,7 @@ class _Pages:
 
     async def _report(self, request: Request) -> Response:
         """Answer with the report of an execution block as a file; it takes long, so only people may ask for it."""
-        _require(self._person(request), PageRole.VIEWER)
+        self._allowed(request, PageRole.VIEWER)
         id = request.query_params.get("id", "")
         page = await self._of_reports.run(lambda: self._archived().report(id), is_person=True)
         head = {"Content-Disposition": 'attachment; filename="execution-block.html"', "Cache-Control": "no-store"}
@@ -366,15 +367,10 @@ class _Pages:
             raise InfraError(f"the argument could not be checked within {_LONGEST_CHECK:g} s") from error
 
     async def _me(self, request: Request) -> Response:
-        person = self._person(request, used="used" in request.query_params)
-        return json_answer(
-            {
-                "name": person.name,
-                "role": person.role.name.lower(),
-                "can_sign_in": self._doors.anybody_may_act,
-                "ended": bool(_session(request)) and not person.name,
-            }
-        )
+        person, unconfirmed = self._person(request, used="used" in request.query_params), self._is_unconfirmed(request)
+        shown = {"name": person.name, "role": person.role.name.lower(), "can_sign_in": self._doors.anybody_may_act}
+        ended = bool(_session(request)) and not (person.name or unconfirmed)
+        return json_answer({**shown, "unconfirmed": unconfirmed, "ended": ended})
 
     async def _sign_in(self, request: Request) -> Response:
         body = await self._own(request, _LARGEST_SIGN_IN)
@@ -454,13 +450,23 @@ class _Pages:
     def _person(self, request: Request, *, used: bool = False) -> Person:
         return self._doors.who(_session(request), used=used)
 
+    def _is_unconfirmed(self, request: Request) -> bool:
+        return self._sign_on is not None and self._sign_on.is_unconfirmed(self._doors.key_of(_session(request)))
+
+    def _allowed(self, request: Request, role: PageRole, *, used: bool = False) -> Person:
+        person = self._person(request, used=used)
+        if self._is_unconfirmed(request):
+            what = "expected a role that the provider has confirmed within a minute, but it cannot be reached"
+            raise RequestRefused(403, f"{what}; sign in with a token instead; nothing was done")
+        require(person, role)
+        return person
+
     async def _may(self, request: Request, role: PageRole) -> tuple[Person, dict[str, Any]]:
         """Return the person and the body of a request, which is not even read without the role."""
         if "at" in request.query_params:  # a page that shows the past says so
             what = f"expected a page that shows now, got one that shows {request.query_params['at']:.50}"
             raise RequestRefused(409, f"at: {what}; nothing was done")
-        person = self._person(request, used=True)
-        _require(person, role)
+        person = self._allowed(request, role, used=True)
         self._doors.acts.count(person.name)
         request.state.asked = await self._own(request, _LARGEST_BODY)
         return person, request.state.asked
@@ -478,12 +484,6 @@ class _Pages:
             return msgspec.json.decode(await _body(request, largest), type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError) as error:
             raise RequestRefused(400, f"expected a JSON object, got {error}; nothing was done") from error
-
-
-def _require(person: Person, role: PageRole) -> None:
-    if not person.name or person.role < role:
-        had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
-        raise RequestRefused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
 
 
 def _session(request: Request) -> str:

@@ -207,6 +207,11 @@ class Doors:
         self._sessions[session] = _Session(person, now, now)
         return session
 
+    def key_of(self, session: str) -> bytes:
+        """Return the key of the person of a session, who may have no rights now; empty: there is no such session."""
+        found = self._sessions.get(session)
+        return found.person if found is not None and self._lasts(found) else b""
+
     def sign_out(self, session: str) -> bytes:
         """End a session, and return the key of its person; empty: there is none."""
         found = self._sessions.pop(session, None)
@@ -238,6 +243,13 @@ class Doors:
     def _lasts(self, session: _Session) -> bool:
         now = self._clock.monotonic()
         return now - session.begun < LONGEST_SESSION and now - session.used < LONGEST_IDLE
+
+
+def require(person: Person, role: PageRole) -> None:
+    """Refuse a request if a person does not have a role."""
+    if not person.name or person.role < role:
+        had = f"{person.name} is {person.role.name.lower()}" if person.name else "nobody has signed in"
+        raise RequestRefused(403, f"expected the role {role.name.lower()}, but {had}; nothing was done")
 
 
 def network(address: str) -> str:

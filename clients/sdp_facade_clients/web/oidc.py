@@ -14,8 +14,10 @@ import base64
 import hashlib
 import hmac
 import http.client
+import io
 import logging
 import re
+import socket
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
@@ -45,7 +47,7 @@ CONFIRMED_EACH: Final = 20.0
 LONGEST_UNCONFIRMED: Final = 60.0
 """How long a right lasts after the provider has confirmed it [s]."""
 _PATIENCE: Final = 5.0
-"""Longest wait for the provider [s]."""
+"""Longest wait for a whole answer of the provider [s]."""
 _KEYS_LAST: Final = 300.0
 """After which the discovery document and the keys are read again [s]."""
 _KEYS_LAST_AT_LEAST: Final = 5.0
@@ -153,6 +155,10 @@ class SignOn:
         """Return the people whose rights the provider has confirmed within the last minute."""
         since = self._clock.monotonic() - LONGEST_UNCONFIRMED
         return {key: one.person for key, one in list(self._known.items()) if one.confirmed > since}
+
+    def is_unconfirmed(self, key: bytes) -> bool:
+        """Return whether a person has signed in whose rights the provider has not confirmed within the last minute."""
+        return key in self._known and key not in self.people()
 
     # Each of the following may ask the provider, and wait for it.
 
@@ -361,8 +367,15 @@ class SignOn:
         if parts.scheme != urlsplit(self._settings.issuer).scheme:
             raise InfraError(f"{self.name}: expected addresses of the scheme of the issuer, got {url!r:.200}")
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        until = self._clock.monotonic() + _PATIENCE
+
+        def read(sock: socket.socket, **how: Any) -> http.client.HTTPResponse:
+            bounded: Any = _Answer(sock, until, self._clock)
+            return http.client.HTTPResponse(bounded, **how)
+
         try:
             with closing(kind(parts.hostname or "", parts.port, timeout=_PATIENCE)) as client:
+                client.response_class = read  # type: ignore[assignment]
                 client.request(method, path, body, {"Accept": "application/json", **(head or {})})
                 answer = client.getresponse()
                 status, said = answer.status, msgspec.json.decode(answer.read(_LARGEST_ANSWER), type=dict[str, Any])
@@ -373,6 +386,34 @@ class SignOn:
         if status != 200:
             raise InfraError(f"{what}: expected 200, got {status}: {_error(said)}; sign in with a token instead")
         return said
+
+
+class _Answer(io.RawIOBase):
+    """The bytes of an answer, all of which come until a time: a socket's own timeout begins again with each of them."""
+
+    def __init__(self, sock: socket.socket, until: float, clock: Clock) -> None:
+        self._sock, self._until, self._clock = sock, until, clock
+        self._bytes = sock.makefile("rb", buffering=0)
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        """Return the file that the answer is read from."""
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        """Return that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what has come."""
+        if (left := self._until - self._clock.monotonic()) <= 0:
+            raise TimeoutError(f"its answer takes longer than {_PATIENCE:g} s")
+        self._sock.settimeout(left)
+        return self._bytes.readinto(buffer)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._bytes.close()
+        super().close()
 
 
 def make_sign_on(path: Path, secret: str, clock: Clock) -> SignOn:

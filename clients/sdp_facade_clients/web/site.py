@@ -22,7 +22,7 @@ from facade.kernel.manifest import Manifest, manifests
 from facade.kernel.numbers import json_value
 from sdp_facade_clients.alarm_choice import ACTIONS, request, urgency
 from sdp_facade_clients.ask import AskedDevice
-from sdp_facade_clients.status import QUESTIONS, judge, see
+from sdp_facade_clients.status import judge, questions, see
 from sdp_facade_clients.web.doors import Person
 from sdp_facade_clients.web.following import is_followed
 
@@ -182,7 +182,7 @@ class Site:
     def _judged(
         self, read: Callable[[str, Sequence[str]], dict[str, Any] | None], alarms: Any, away: Callable[[str], str]
     ) -> dict[str, Any]:
-        answers = {name: read(*one) for name, one in QUESTIONS.items()}
+        answers = {name: read(*one) for name, one in questions().items()}
         registered, labels = sorted({*self._instances().values()}), self._icd.enums["HealthState"]
         judged = judge(see(answers, alarms, registered, away, labels), self._icd.conditions)
         findings = [one._asdict() for one in judged.findings]

@@ -90,15 +90,17 @@ def why_not_allowed(
 
     Parameters
     ----------
+    state
+        UNKNOWN forbids nothing: the controller, which knows its state, decides.
     obs_state
-        None for a device without one.
+        None for a device without one, or if it is not known.
     under_way
         Command without a reported effect.
     others
         Commands of the same device. The text names those that end the command under way, and leave the device on.
     """
     for name, label, allowed in ((STATE, state, command.state), (OBS_STATE, obs_state, command.obs_state)):
-        if label is not None and allowed and label not in allowed:
+        if label not in (None, "UNKNOWN") and allowed and label not in allowed:
             return (
                 f"Command {command.name} not allowed when {name} is {label};"
                 f" expected {name} {' or '.join(allowed)}, got {label}"

@@ -20,7 +20,7 @@ class Look(NamedTuple):
 
     state: str
     obs_state: str | None
-    """None for a device without one."""
+    """None for a device without one, or if it is not known."""
     unsettled: Tracked | None
     """The newest command whose effect has not been reported yet."""
 
@@ -48,10 +48,7 @@ class Shown:
         commands = {command.name: command for command in device_class.commands}
         pending = self.tracker.under_way(device)
         reports = {name: self.states.get(device, name) for name in (STATE, OBS_STATE)}
-        obs_state = None
-        for entry in device_class.attributes:
-            if entry.name == OBS_STATE:
-                obs_state = shown(OBS_STATE, reports[OBS_STATE], entry.initial or "", pending, commands)
+        obs_state = shown(OBS_STATE, reports[OBS_STATE], "", pending, commands) or None
         return Look(self.state(device), obs_state, unsettled(reports, pending, commands))
 
     def state(self, device: str) -> str:
@@ -65,4 +62,5 @@ class Shown:
             return "DISABLE"
         pending = self.tracker.under_way(device)
         commands = {command.name: command for command in device_class.commands}
-        return shown(STATE, self.states.get(device, STATE), "OFF", pending, commands)
+        initial = "UNKNOWN" if self.states.are_lost else "OFF"
+        return shown(STATE, self.states.get(device, STATE), initial, pending, commands)

@@ -153,18 +153,19 @@ class CommandView(DeviceView):
             "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
             "transactionId": "" if newest is None else newest.message.transaction_id,
-            "commandedObsState": self._commanded(self._tracker.under_way(self._device), ordered),
+            **({"commandedObsState": label} if (label := self._commanded(ordered)) else {}),
             "commandsPending": len(pending),
             "commandsFinished": self._tracker.finished_total(self._device),
             "acksLate": self._tracker.late[self._device],
             "acksUnknown": self._tracker.unknown[self._device],
         }
 
-    def _commanded(self, pending: Sequence[Tracked], given: Sequence[Tracked]) -> str:
-        reported = self._states.label(self._device, OBS_STATE, self._initial)
-        reached = None if pending else STABLE.get(reported)
+    def _commanded(self, given: Sequence[Tracked]) -> str:
+        reported = self._states.label(self._device, OBS_STATE)
+        reached = None if self._tracker.under_way(self._device) else STABLE.get(reported)
         given = [one for one in given if one.state not in WAITING]
-        return reached or commanded(given, self._commands) or self._initial
+        initial = "" if self._states.are_lost else self._initial
+        return reached or commanded(given, self._commands) or initial
 
 
 class SubarrayView(DeviceView):
@@ -181,7 +182,7 @@ class SubarrayView(DeviceView):
     def stuck(self, now: Time) -> str:
         """Return a text if a transitional state has outlived its command; otherwise an empty one."""
         obs_state, tracker = self._shown.look(self._device).obs_state or "", self._shown.tracker
-        if not self._shown.known() or tracker.under_way(self._device) or not is_transitional(obs_state):
+        if not (self._shown.known() and obs_state and is_transitional(obs_state)) or tracker.under_way(self._device):
             return ""
         last = next(iter(tracker.finished(self._device, 1)), None)
         if last is not None and now - last.ended <= _BEHIND:
@@ -195,9 +196,12 @@ class SubarrayView(DeviceView):
         health, reasons = self._health(now, obs_state)
         mode = self._shown.states.label(self._device, ADMIN_MODE)
         known = self._shown.known()  # a part of the log shows old commands and states
-        line = f"The device is in {state} state; obsState is {obs_state}; adminMode is {mode}; health is {health}."
+        line = (
+            f"The device is in {state} state; obsState is {obs_state or 'not known'}; adminMode is {mode};"
+            f" health is {health}."
+        )
         values: dict[str, Value] = {
-            **({OBS_STATE: obs_state} if known else {}),
+            **({OBS_STATE: obs_state} if known and obs_state else {}),
             "healthState": health,
             "healthInfo": reasons,
             "versionId": self._release,

@@ -89,7 +89,7 @@ class Presence(HealthSource):
         return self._server.has_read(TOPIC) and self._heartbeats.can_tell
 
     def _look(self) -> list[HealthIssue]:
-        if self._can_tell():
+        if self._server.has_read(TOPIC) and self._heartbeats.judged_at:
             self._early.clear()
             kinds = (row for worker in self._workers for row in self._of_kind(worker))
             self._rows = [*self._servers(), *kinds, *self._optional()]

@@ -376,7 +376,7 @@ class MasterView(DeviceView):
             return "UNKNOWN"
         if mode in DISABLED:
             return "DISABLE"
-        commanded = self._states.label(self._device, STATE, "ON")
+        commanded = self._states.label(self._device, STATE, "UNKNOWN" if self._states.are_lost else "ON")
         return "ALARM" if commanded == "ON" and health == FAILED else commanded
 
 

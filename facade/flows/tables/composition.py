@@ -15,6 +15,7 @@ from facade.flows.tables.summaries import PointingSummary, SolutionSummary
 from facade.kernel.clock import MINUTE, Time, as_seconds, utc_text
 from facade.kernel.errors import IcdError
 from facade.kernel.icd.model import Icd
+from facade.kernel.instances import classes_of
 from facade.kernel.printable import listed
 from facade.kernel.reading import Image, Quality, Reading, Value, judge
 from facade.kernel.runtime.composition import Server
@@ -33,19 +34,24 @@ class Losses:
 
     The losses follow from ``tables`` alone, so a restart finds the same. A loss that was repaired before its report
     stays until it has been reported.
+
+    Parameters
+    ----------
+    is_ours
+        Returns whether this server reports the losses of a product.
     """
 
     def __init__(
-        self, flow: TablesFlow, prefixes: Sequence[str], has_reported: Callable[[FaultKey, Time], bool]
+        self, flow: TablesFlow, is_ours: Callable[[str], bool], has_reported: Callable[[FaultKey, Time], bool]
     ) -> None:
         self._flow = flow
-        self._prefixes = tuple(prefixes)
+        self._is_ours = is_ours
         self._has_reported = has_reported
 
     def is_loss(self, key: FaultKey) -> bool:
-        """Return whether a fault of this condition and source is a loss of these products."""
+        """Return whether a fault of this condition and source is a loss that this server reports."""
         condition, product = key
-        return condition == TABLE_LOST and product.startswith(self._prefixes)
+        return condition == TABLE_LOST and self._is_ours(product)
 
     def find(self, now: Time) -> dict[FaultKey, Fault]:
         """Return the losses by condition and product."""
@@ -214,7 +220,13 @@ def compose(server: Server) -> None:
     server.flows.append(flow)
     losses: Losses  # it and the reporter need each other
     reporter = server.report(lambda now: losses.find(now), lambda key: losses.is_loss(key), flow.topic)
-    losses = Losses(flow, prefixes, reporter.has_reported)
+    shown = tuple(map(products_of, classes_of(icd, server.settings, [CLASS])))
+
+    def is_ours(product: str) -> bool:
+        """Return whether a device of this server shows a product; the first one's server has those of no device."""
+        return product.startswith(tuple(prefixes)) or (shown[0] in prefixes and not product.startswith(shown))
+
+    losses = Losses(flow, is_ours, reporter.has_reported)
     server.views += [CalibrationView(device, server, flow) for device in devices]
     contents = server.share(
         Contents,

@@ -13,7 +13,7 @@ is below 1 MB of JSON.
 import io
 import math
 import mmap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 
 from facade.flows.tables.buffers import Content
-from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, encode
+from facade.flows.tables.solution import KINDS, Name, Solution, decode, decode_npy, decode_rows, encode
 from facade.flows.tables.summaries import SolutionSummary
 from facade.kernel.clock import as_seconds
 from facade.kernel.errors import ConfigError
@@ -40,6 +40,8 @@ JSON: Final = "application/json"
 MOST_IMAGE: Final = (197, 64)
 """Antennas and blocks of channels of the picture."""
 _MOST_NAMES = 512
+_HALF = 1 << 16
+"""Number of values of half of a float32."""
 _MOST_POINTING = 1_000_000
 """Largest table of pointing offsets [bytes]."""
 
@@ -82,7 +84,7 @@ def as_view(content: Content) -> memoryview:
 
 
 def _arrow(kind: str, content: memoryview) -> SummaryDict | str:
-    solution = decode(content)
+    solution = decode_rows(content)
     if isinstance(solution, str):
         return solution
     if solution.kind != kind:
@@ -161,16 +163,20 @@ class _Counted:
 def _summary(solution: Solution) -> SummaryDict | str:
     gains, snr = solution.gains, solution.snr
     counted = _Counted(solution)
-    ratios = None if snr is None else np.empty(snr.size, snr.dtype)
-    filled = 0
+    masks: list[Array] = []
+    """Usable channels with a ratio, by antenna, as bits."""
     with np.errstate(all="ignore"):  # numbers that are not finite become null
         for antenna in range(len(gains)):
             usable = counted.add(antenna, gains[antenna], solution.flags[antenna])
-            if ratios is not None and snr is not None:
-                known = snr[antenna][usable & np.isfinite(snr[antenna])]
-                ratios[filled : filled + len(known)] = known
-                filled += len(known)
-        median = float(np.median(ratios[:filled], overwrite_input=True)) if ratios is not None and filled else np.nan
+            if snr is not None:
+                masks.append(np.packbits(usable & np.isfinite(snr[antenna])))
+
+        def ratios() -> Iterator[Array]:
+            for antenna, mask in enumerate(masks):
+                known = snr[antenna]  # type: ignore[index]
+                yield known[np.unpackbits(mask, count=len(known)).view(np.bool_)]
+
+        median = _median(ratios)
     if counted.not_finite == gains.size:
         return f"gains: expected finite ones, got {gains.size} that are infinite or no numbers"
     rows = MOST_IMAGE[0]
@@ -196,6 +202,35 @@ def _summary(solution: Solution) -> SummaryDict | str:
     )
     found: SummaryDict = msgspec.to_builtins(summary)
     return found
+
+
+def _median(parts: Callable[[], Iterable[Array]]) -> float:
+    """Return the median of numbers in parts, as float32, without a copy of all; NaN if there are none.
+
+    The numbers are counted by the first half of their bits, and those of the median's halves by the second one.
+    """
+
+    def counts(begin: int | None = None) -> Array:
+        found = np.zeros(_HALF, np.int64)
+        for part in parts():
+            bits = part.astype(np.float32).view(np.uint32)
+            keys = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))  # in the order of the numbers
+            chosen = keys >> 16 if begin is None else keys[keys >> 16 == begin] & (_HALF - 1)
+            found += np.bincount(chosen, minlength=_HALF)
+        return found
+
+    highs = np.cumsum(counts())
+    if not (number := int(highs[-1])):
+        return math.nan
+    found = []
+    for rank in ((number - 1) // 2, number // 2):
+        high = int(np.searchsorted(highs, rank, side="right"))
+        before = int(highs[high - 1]) if high else 0
+        low = int(np.searchsorted(np.cumsum(counts(high)), rank - before, side="right"))
+        key = high << 16 | low
+        bits = key ^ (1 << 31) if key >> 31 else key ^ 0xFFFFFFFF
+        found.append(float(np.array(bits, np.uint32).view(np.float32)))
+    return sum(found) / 2
 
 
 def _parallel(polarisations: tuple[str, ...]) -> Array:

@@ -7,8 +7,9 @@ other fields are JSON in the schema's metadata, under `HEADER`. Rows may be spre
 A `.npy` file states only its shape. Gains are read without a copy, after shape and length have been checked.
 """
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -181,6 +182,15 @@ def decode(content: bytes | memoryview) -> Solution | str:
 
     Whatever the bytes are, it raises nothing but a `ConfigError` without the library.
     """
+    found = decode_rows(content)
+    if isinstance(found, str):
+        return found
+    whole = {name: getattr(found, name).whole() for name in ("gains", "flags", "snr")}
+    return replace(found, **whole)
+
+
+def decode_rows(content: bytes | memoryview) -> Solution | str:
+    """Decode a solution as `decode` does, but with `Rows` in place of arrays: no copy of a large table is made."""
     require_arrow()
     try:
         return _solution(read_arrow(content, _check_schema)[0])
@@ -250,9 +260,6 @@ def _solution(table: Any) -> Solution:
     antennas = whole_column(table["antenna"], "antenna").to_pylist()
     _check_names(antennas)
     channels, polarisations = len(header.frequencies), len(header.polarisations)
-    shape = (len(antennas), channels, polarisations)
-    parts = _flat(table["gain"], "gain", (channels, polarisations, 2))
-    flags = _flat(table["flag"], "flag", (channels, polarisations))
     return Solution(
         solution_id=header.solution_id,
         kind=header.kind,
@@ -262,9 +269,9 @@ def _solution(table: Any) -> Solution:
         antennas=tuple(antennas),
         frequencies=np.array(header.frequencies, np.float64),
         polarisations=tuple(header.polarisations),
-        gains=parts.view(np.complex64 if parts.dtype == np.float32 else np.complex128).reshape(shape),
-        flags=flags.reshape(shape),
-        snr=_flat(table["snr"], "snr", (channels,)).reshape(shape[:2]),
+        gains=Rows(table["gain"], "gain", (channels, polarisations, 2)),  # type: ignore[arg-type]
+        flags=Rows(table["flag"], "flag", (channels, polarisations)),  # type: ignore[arg-type]
+        snr=Rows(table["snr"], "snr", (channels,)),  # type: ignore[arg-type]
     )
 
 
@@ -283,11 +290,47 @@ def _check_names(antennas: Sequence[str]) -> None:
             raise ArrayError(f"antennas: expected names of 1 to {LONGEST_NAME} characters, got {name!r:.80}")
 
 
-def _flat(column: Any, name: str, sizes: tuple[int, ...]) -> Array:
-    array = whole_column(column, name)
+class Rows:
+    """A column, whose rows become arrays when they are asked for: flags are bits in Arrow, and rows are in batches.
+
+    Parameters
+    ----------
+    sizes
+        Expected sizes of the nested lists, the outer one first.
+    """
+
+    def __init__(self, column: Any, name: str, sizes: tuple[int, ...]) -> None:
+        require_values(column, name)
+        self._batches = [_flat(batch, name, sizes) for batch in column.chunks]
+        self._begins = np.cumsum([0, *map(len, column.chunks)])
+        self._row = sizes[:-1] if (is_pair := _LISTS[name][-1] == PAIR) else sizes
+        self._is_pair, self._length = is_pair, math.prod(sizes)
+        self.shape = (len(column), *self._row)
+        self.size = math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, row: int) -> Array:
+        batch = int(np.searchsorted(self._begins, row, side="right")) - 1
+        begin = (row - int(self._begins[batch])) * self._length
+        return self._array(self._batches[batch].slice(begin, self._length)).reshape(self._row)
+
+    def whole(self) -> Array:
+        """Return all rows as one array, without a copy if they are in one batch and no bits."""
+        found = [self._array(batch) for batch in self._batches]
+        return (found[0] if len(found) == 1 else np.concatenate(found)).reshape(self.shape)
+
+    def _array(self, values: Any) -> Array:
+        found = np.asarray(values.to_numpy(zero_copy_only=False))
+        return found.view(np.complex64 if found.dtype == np.float32 else np.complex128) if self._is_pair else found
+
+
+def _flat(array: Any, name: str, sizes: tuple[int, ...]) -> Any:
+    """Return the innermost values of nested lists, as an Arrow array."""
     for over, size in zip(_LISTS[name], sizes, strict=True):
         if array.type.list_size != size:
             raise ArrayError(f"{name}: expected lists of {size} over {over}, got {array.type.list_size}")
         array = array.flatten()
         require_values(array, name)
-    return np.asarray(array.to_numpy(zero_copy_only=False))
+    return array

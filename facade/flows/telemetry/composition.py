@@ -40,9 +40,6 @@ from facade.sdp.racks import Racks
 from facade.sdp.scans import scans
 from facade.sdp.stream_accounts import WorkerAccounts
 
-_EVERY = SECOND // 20
-"""Least time between searches for closed windows, for streams with new summaries."""
-
 _RACK = re.compile(rb"([a-z0-9._-]{1,151}/)?([0-9]{1,4})-([0-9]{1,4})")
 """Key of the summary of a rack, with the stream on a shared topic."""
 _LONGEST = 17
@@ -81,9 +78,9 @@ class TelemetryFlow(Flow):
         """The windowed topic of all summaries; None: each summary names it."""
         self._decode = BatchDecoder[Summary | RackSummary | Watermark](first.form, RackSummary, Watermark).decode_one
         self._is_foreign = lru_cache(1024)(self._names_others)
-        self._gate, self._gate_of_all = Gate(_EVERY), Gate()
+        self._gate = Gate()
         self._folded: set[str] = set()
-        """Streams with summaries since the last update."""
+        """Streams with summaries or watermarks since the last look."""
         self.reporting: dict[str, frozenset[Any]] = {}
         """Groups in the window shown over all groups, without those that have fallen silent, by windowed topic."""
 
@@ -190,10 +187,8 @@ class TelemetryFlow(Flow):
 
     def readings(self, now: Time) -> Iterator[DeviceReading | ReadingColumn]:
         """Return the changed columns, and the changed State and Status of devices."""
-        if not self._gate.passes(now):
-            return
         streams, self._folded = self._folded, set()
-        if self._gate_of_all.passes(now):
+        if self._gate.passes(now):
             streams = set(self.ledgers)
         for one in self.shown:
             if one.stream not in streams:

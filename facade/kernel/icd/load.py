@@ -1,7 +1,7 @@
 """Loads the interface: reads it, checks it, and refuses it with all its mistakes at once.
 
-The interface consists of the files of this distribution, and of those of each flow installed beside it: see
-`facade.kernel.manifest.Manifest.interface`.
+The interface consists of the files of this distribution, and of the parts of flows that are installed: see
+`facade.kernel.manifest.Manifest.interface`. A folder as a whole has all of its parts.
 
 Loading is quick, because every device server does it at its start. Checks with the JSON Schema library (whether each
 schema is itself valid) are left to ``icd check`` and to the tests. Nothing is raised for wrong content before all of
@@ -99,14 +99,15 @@ def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | No
     folder
         The interface as a whole, or its main part, which has the version.
     more
-        Further parts, by the names of their flows.
+        Further parts, by the names of their flows; None: those that are folders in the main part.
 
     Returns
     -------
     The interface and no findings, or None and at least one.
     """
     main = _Part(folder)
-    parts = [main, *(_Part(path, f"{name}/") for name, path in (more or {}).items())]
+    more = {path.parent.name: path.parent for path in sorted(folder.glob("*/icd"))} if more is None else more
+    parts = [main, *(_Part(path, f"{name}/") for name, path in more.items())]
     findings = [finding for part in parts for finding in part.findings]
     found: dict[str, dict[str, Any]] = {}
     for part in parts:
@@ -114,6 +115,7 @@ def read(folder: Path, more: Mapping[str, Path] | None = None) -> tuple[Icd | No
             known = found.setdefault(kind, {})
             findings += [_clash(part, file, kind, name) for name in entries if name in known]
             known |= entries
+    found["classes"] = dict(sorted(found["classes"].items()))
     for part in parts:
         findings += part.extend(found["topics"])
     if findings:
@@ -322,7 +324,10 @@ def inspect(folder: Path | None = None, *, thorough: bool = False) -> tuple[Icd 
 def _folders() -> dict[str, Path]:
     """Return the folders of flows, by flow."""
     found = {one.name: one.interface.partition(":") for one in manifests() if one.interface is not None}
-    return {name: Path(str(files(package).joinpath(folder))) for name, (package, _, folder) in found.items()}
+    return {
+        name: Path(str(files(package).joinpath(folder))) if package else interface() / folder
+        for name, (package, _, folder) in found.items()
+    }
 
 
 # --- Other interfaces, to compare with ---

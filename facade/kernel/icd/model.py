@@ -5,7 +5,7 @@ Durations are in seconds; names are those that Tango, Kafka and the SKA control 
 """
 
 from string import Formatter
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -44,6 +44,10 @@ Rule = Literal[
 ]
 TangoType = Literal["DevBoolean", "DevLong", "DevLong64", "DevULong64", "DevDouble", "DevString", "DevEnum"]
 Over = Literal["window", "total"]
+_TOTALS: Final = frozenset(
+    ("consumed", "used", "late", "suppressed", "dead_lettered", "overlap", "skipped", "corrected", "redriven")
+)
+"""Figures of an account that count all records since the ledger began."""
 
 
 class Sampling(IcdTable, frozen=True, kw_only=True):
@@ -118,6 +122,8 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     account: AccountSource | None = None
     """Without `source`, `account` and `reported` the device class provides the value itself, under the attribute's
     name."""
+    total: bool = False
+    """Whether a value without source and account counts what came since a beginning, and so grows while all is well."""
     unit: str | None = None
     """Only for attributes without a field; otherwise it follows from the field and the rule."""
     format: str = ""
@@ -146,6 +152,12 @@ class Attribute(IcdTable, frozen=True, kw_only=True):
     """Only with `reported`: the topic of the reports; its writers alone may report the value."""
     initial: str | None = None
     """Only with `reported`: the value before the first report, as text."""
+
+    @property
+    def is_total(self) -> bool:
+        """Return whether it counts what came since a beginning, by its source or its account or by `total`."""
+        counts = self.source is not None and self.source.over == "total"
+        return self.total or counts or (self.account is not None and self.account.figure in _TOTALS)
 
     @property
     def is_pushed(self) -> bool:

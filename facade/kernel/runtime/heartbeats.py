@@ -18,7 +18,7 @@ import msgspec
 from facade import __version__
 from facade.kernel import messages
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import NEVER, SECOND, Clock, Duration, Time, as_duration, as_seconds
+from facade.kernel.clock import NEVER, NOTHING, SECOND, Clock, Duration, Time, as_duration, as_seconds
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.icd.topic_model import slot_name
 from facade.kernel.outcome import USED, Outcome
@@ -118,6 +118,11 @@ class SignOfLife:
         """Write a heartbeat."""
         self._give(stopping=False)
 
+    def go_behind(self) -> None:
+        """Write a final heartbeat and a further one: a standby gives its place to those that came later."""
+        self._give(stopping=True)
+        self._give(stopping=False)
+
     def end(self) -> None:
         """Write the final heartbeat."""
         self._give(stopping=True)
@@ -183,6 +188,8 @@ class Heartbeats(Flow):
         """Called with each heartbeat and the broker's timestamp."""
         self._newest = self._flowing_since = self._before = NEVER
         self._settles: Duration = SILENT
+        self._back_at, self._flowed = NEVER, NOTHING
+        """First heartbeat after the outage that is being waited out, and how long others have come since."""
 
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Process a heartbeat; see `facade.kernel.runtime.flow.Flow`."""
@@ -193,8 +200,17 @@ class Heartbeats(Flow):
         if abs(at - self._newest) > SILENT:
             # The bus was away, or its clock was set.
             self._before = min(self.judged_at, at)
+            if self._newest == NEVER or self.can_tell or at < self._newest:
+                self._back_at, self._flowed = at, NOTHING
+            if at < self._newest:  # no time is in the future
+                self.newest = {name: Heard(one.heartbeat, min(one.at, at)) for name, one in self.newest.items()}
             self._settles = SILENT if self._newest == NEVER else _ALL_BACK
             self._flowing_since = at
+        else:
+            self._flowed += max(at - self._newest, NOTHING)
+            if self._flowed > _ALL_BACK and self._back_at < self._flowing_since:
+                # Outages recur: only those are silent who were not heard since the first one.
+                self._before, self._back_at, self._flowed = self._back_at, self._flowing_since, at - self._flowing_since
         self._newest = at
         self.newest[heartbeat.component] = Heard(heartbeat, at)
         for listener in self.listeners:
@@ -204,9 +220,7 @@ class Heartbeats(Flow):
     def silence(self, component: str) -> Duration:
         """Return the time that the bus was available without a heartbeat of a component."""
         heard = self.newest.get(component)
-        # A timestamp in the future was assigned before the broker's clock was set back.
-        at = heard.at if heard is not None and heard.at <= self._newest + SILENT else NEVER
-        return self._newest - max(self._flowing_since, at)
+        return self._newest - max(self._flowing_since, NEVER if heard is None else heard.at)
 
     @property
     def newest_at(self) -> Time:
@@ -217,7 +231,8 @@ class Heartbeats(Flow):
     def judged_at(self) -> Time:
         """Return the time as of which silence is judged: usually the time of the newest heartbeat.
 
-        After an outage of the bus, the last heartbeat before it counts until each process could be heard again.
+        After an outage of the bus, the last heartbeat before it counts until each process could be heard again. Where
+        outages recur before, the times between them count together.
         """
         return self._newest if self.can_tell else self._before
 
@@ -227,9 +242,9 @@ class Heartbeats(Flow):
         return self._newest - self._flowing_since > self._settles
 
     def alive(self, component: str) -> bool:
-        """Return whether a component is alive."""
+        """Return whether a component is alive, as far as silence is judged."""
         heard = self.newest.get(component)
-        return heard is not None and not heard.heartbeat.stopping and self.silence(component) <= SILENT
+        return heard is not None and not heard.heartbeat.stopping and self.judged_at - heard.at <= SILENT
 
     def is_followed(self, server: str) -> bool:
         """Return whether a standby of a device server is there, or starts in its place, and is not late."""

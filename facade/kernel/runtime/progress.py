@@ -53,7 +53,7 @@ class Progress:
         self.flow = flow
         self._sets_aside = sets_aside
         self._set_aside = Position("", {})
-        """Position of the previous run's dead letters, if this one reads the topic from its beginning."""
+        """Position of the previous run, if this one reads the topic from its beginning."""
         self.account = RunningAccount()
         self.topic_id = ""
         """Id of the topic of the offsets; empty text: unknown."""
@@ -127,8 +127,9 @@ class Progress:
         topic = Extent(now.id, {one: ends for one, ends in now.ranges.items() if self._reads(one)})
         known = {one: at for one, at in self.next.items() if self._reads(one)}
         start, found = compare(Position(self.topic_id, known), topic)
-        if not (self.topic_id or self.next):
-            found = []  # nothing has been read yet
+        if not (self.topic_id or self.next):  # nothing has been read yet; the previous run may know another log
+            found = [one for one in compare(self._set_aside, topic)[1] if one.is_log_cut and self._reads(one.partition)]
+            known = {one.partition: one.after for one in found}
         # The positions on partitions of other servers hold when this server gets them back.
         others = (
             {}
@@ -196,6 +197,8 @@ class Progress:
         if not self.flow.durable:
             self.flow.restore(snapshot.ledger)
             self._set_aside = Position(snapshot.topic_id, snapshot.offsets)
+            if cuts := snapshot.account.log_cuts:
+                self.account.deviate("log_cuts", cuts, snapshot.account.deviations.get("log_cuts", ""))
             return {}
         # All or nothing: everything that can fail comes before the first change.
         readings = snapshots.load_readings(snapshot.readings)

@@ -32,8 +32,6 @@ from sdp_facade_lab.testbed import Testbed
 Delays = npt.NDArray[np.float64]
 """[s]; infinite: it was not shown."""
 
-_CUT: Final = 1
-"""Tango cuts a time, which is given to it as a floating-point number, to the microsecond below [us]."""
 _TAKE, _WAIT = 10_000, 0.2
 """Records of one call, and longest wait for them [s]."""
 
@@ -133,7 +131,7 @@ def shown_after(times: npt.NDArray[np.int64], events: Sequence[HeardEvent], wind
         Length of the windows of the attribute [s]; 0: none.
     """
     came = sorted(events, key=lambda event: event.received)
-    newest = np.array([round(event.time * int(SECOND)) + _CUT for event in came], np.int64)
+    newest = np.array([round(event.time * int(SECOND)) for event in came], np.int64)
     newest = np.maximum.accumulate(newest)
     at = np.searchsorted(newest, times)
     shown = np.array([*(event.received for event in came), np.inf])[at] - times / int(SECOND)

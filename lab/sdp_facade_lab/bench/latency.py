@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import tango
 
-from sdp_facade_lab.bench.delays import Watched, delays_of, keys_of, read_times
+from sdp_facade_lab.bench.delays import Delays, Watched, delays_of, keys_of, read_times
 from sdp_facade_lab.bench.listening import HeardEvent, Listening, listen
 from sdp_facade_lab.bench.load import NODES, RATE, SIMULATOR, stream
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles
@@ -75,7 +75,7 @@ def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     seconds = 12.0 if quick else 30.0
     with testbed.system("latency", nodes=NODES) as running:
         heard = listen(running, _of_nodes(running, ATTRIBUTE), RATE, seconds, warm_up=WARM_UP)
-        found = _delays(running, heard)
+        found = quantiles(_delays(running, heard))
     return BenchOutcome(
         name="latency",
         what="each notification: from its own time to the Tango event of the window that holds it",
@@ -95,7 +95,7 @@ def _of_nodes(running: Deployment, *attributes: str) -> dict[str, list[str]]:
     return {device: [*attributes] for device in running.devices("SdpIngestNode")}
 
 
-def _delays(running: Deployment, heard: Listening) -> Quantiles | None:
+def _delays(running: Deployment, heard: Listening) -> Delays:
     """Return the delays of all notifications of some nodes."""
     nodes = running.devices("SdpIngestNode")
     chosen = [
@@ -103,7 +103,7 @@ def _delays(running: Deployment, heard: Listening) -> Quantiles | None:
         for number in range(0, len(nodes), -(-len(nodes) // _FOLLOWED))
     ]
     sent = read_times(running.connection, keys_of(chosen), lambda reader: reader.caught_up("ingest.heaps"))
-    return quantiles(np.concatenate([*delays_of(heard, chosen, sent).values()]))
+    return np.concatenate([*delays_of(heard, chosen, sent).values()])
 
 
 P99_BAR = 5.0
@@ -230,11 +230,13 @@ def _held(testbed: Testbed, notes: list[str], *, quick: bool, summed: bool) -> i
                 senders=_SENDERS,
             )
             exact = _is_exact(running, heard)
-            spread = _delays(running, heard)
+            delays = _delays(running, heard)
+        spread = quantiles(delays)
         p99 = spread.p99 if spread else float("inf")
         kept = heard.sent.slipped == 0
         notes.append(
             f"{form}{nodes} nodes, {nodes * NODE_RATE:,.0f}/s: p99 {p99:.2f} s,"
+            f" {np.isinf(delays).sum():,} of {len(delays):,} in windows without an event,"
             f" sender slipped by {heard.sent.slipped:.2f} s,"
             f" totals {'exact' if exact else 'NOT exact'}; {in_words(heard.cores)}"
         )

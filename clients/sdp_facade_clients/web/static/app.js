@@ -88,6 +88,8 @@ function whole(page, what) {
     </header>
     ${pastBar()}
     ${isShared ? nothing : html`<p><small>This browser opens a connection for each tab: six tabs at once get no answers.</small></p>`}
+    ${me.unconfirmed ? html`<div class="cut" role="alert">You may not act now: ${plain(site?.provider ?? "")}, by which you have signed in,
+      cannot be reached. Your session goes on when it is back. <button @click=${signIn}>Sign in with a token</button></div>` : nothing}
     ${me.ended ? html`<div class="cut" role="alert">You are no longer signed in: your session has ended, or the server of this page
       has been started again. <button @click=${signIn}>Sign in again</button>
       <button @click=${signOut}>Stay signed out</button></div>` : nothing}

@@ -32,7 +32,10 @@ in common, as for kustomize; empty: it has all of it.
 {{- $own := dict }}
 {{- range $pod.volumes }}{{ $_ := set $own .name . }}{{ end }}
 {{- $volumes := list }}
-{{- range $common.spec.volumes }}{{ $volumes = append $volumes (get $own .name | default .) }}{{ end }}
+{{- range $common.spec.volumes }}
+{{- $volumes = append $volumes (get $own .name | default .) }}{{ $_ := unset $own .name }}
+{{- end }}
+{{- $volumes = concat $volumes (values $own) }}
 {{- $pod = mergeOverwrite $common.spec $pod (dict "volumes" $volumes) }}
 {{- $_ := set $template "metadata" (mergeOverwrite ($common.metadata | default dict) $template.metadata) }}
 {{- end }}

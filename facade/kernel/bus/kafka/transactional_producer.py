@@ -22,6 +22,9 @@ is open, as it ended elsewhere, before its first transaction (`_settle`):
    the transaction. If its end is lost everywhere, it is committed if all its records are there: then results and
    position agree in any case. If some are not there, the broker was killed while it took them, one partition after the
    other, so the transaction cannot have been committed, and is aborted.
+5. An open transaction hides the ends behind it, and its slot may wait for this one. But each end takes an offset: if
+   all offsets behind the slot's newest record have records, its end is lost there. Otherwise the wait for it has a
+   bound.
 
 A producer begins no transaction after one that failed. So of each run, at most the last transaction was not committed.
 A broker may also lose an old end, if it is the last record of a partition, so the former runs stay on `positions`.
@@ -31,6 +34,7 @@ import logging
 import math
 import re
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -90,7 +94,7 @@ class _Open(NamedTuple):
     time: Time
     """Of its newest record."""
     is_surely_open: bool
-    """Whether the last stable offset is its record's: otherwise only another slot's transaction may be open."""
+    """Otherwise its end may be there, behind an open transaction of another slot."""
 
 
 def _said(record: Record) -> str:
@@ -124,7 +128,7 @@ class TransactionalProducer:
         self._beginning: ProducerCore | None = None
         """One whose ``init_transactions`` was asked for."""
         self._begun_at = 0.0
-        """When that was [monotonic s]."""
+        """When that was, and then when it was answered [monotonic s]."""
         self._link = Link()
         self._broker_time = NEVER, 0.0
         """The newest append time reported by a broker, and the time of the report [monotonic s]."""
@@ -193,6 +197,7 @@ class TransactionalProducer:
             raise
         assert not self._number.next, f"{self._name}: a new producer would go on with transaction {self._number.next}"
         producer, self._beginning = self._beginning, None
+        self._begun_at = self._connection.clock.monotonic()
         return producer
 
     def _settle(self, producer: ProducerCore, member: Consumer) -> bool:
@@ -221,6 +226,7 @@ class TransactionalProducer:
     def _find_open(self, member: Consumer) -> dict[port.TopicPartition, _Open]:
         """Return the slot's newest transaction on each partition on which it may be open."""
         begin, found = f"{self._slot} ", dict[port.TopicPartition, tuple[set[int], Record]]()
+        ends = Counter[port.TopicPartition]()  # offsets without a record behind the slot's newest one
         topics = [*self._outputs, POSITIONS] if self._outputs else []
         for topic, ranges in open_ranges(self._connection, member, topics).items():
             try:
@@ -229,6 +235,9 @@ class TransactionalProducer:
                         offsets, _ = found.get((topic, record.partition), (set[int](), record))
                         offsets.add(record.offset)
                         found[topic, record.partition] = offsets, record
+                        ends[topic, record.partition] = ranges[record.partition][1] - record.offset - 1
+                    else:
+                        ends[topic, record.partition] -= 1
             except BusError as error:
                 if not lacks_right(error):
                     raise
@@ -240,7 +249,9 @@ class TransactionalProducer:
             if at <= last.offset:  # otherwise its end has come meanwhile
                 run, number, count, *_ = [*(said := _said(last)).removeprefix(begin).split(" "), "", ""]
                 number, count = (one if one.isdecimal() else "0" for one in (number, count))
-                left[topic, partition] = _Open(run, int(number), int(count), said, last.timestamp_us, at in offsets)
+                # `positions` must be read up to the transaction, as it also has the former runs.
+                is_open = at in offsets or (topic != POSITIONS and not ends[topic, partition])
+                left[topic, partition] = _Open(run, int(number), int(count), said, last.timestamp_us, is_open)
         return left
 
     def _find_committed(self, left: Mapping[port.TopicPartition, _Open]) -> dict[str, int]:
@@ -254,9 +265,11 @@ class TransactionalProducer:
     def _is_committed_elsewhere(self, one: _Open, left: Mapping[port.TopicPartition, _Open]) -> bool:
         """Return whether a transaction that is open on `positions` was committed on the outputs.
 
-        If its end is lost on all of them: whether all its records are there.
+        If its end is lost on all of them: whether all its records are there. An end that another slot's transaction
+        hides is awaited for `timeouts.HANGING`, and then taken for lost.
         """
-        there = 0
+        there, hidden, read = 0, None, partial(read_range, self._connection, within=timeouts.STEP)
+        is_late = self._connection.clock.monotonic() - self._begun_at >= timeouts.HANGING
         for topic in (*self._outputs, POSITIONS):
             begin, after = (
                 find_range(self._connection, topic, since=since, within=timeouts.STEP)
@@ -264,12 +277,15 @@ class TransactionalProducer:
             )
             for partition, (first, end) in begin.items():
                 near = {partition: (first, after.get(partition, (end,))[0])}
-                read = partial(read_range, self._connection, topic, near, within=timeouts.STEP)
-                mine = sum(_said(record) == one.said for record in read(committed=False))
+                mine = sum(_said(record) == one.said for record in read(topic, near, committed=False))
                 here = left.get((topic, partition))
-                if mine and (here is None or not here.is_surely_open):
-                    return any(_said(record) == one.said for record in read(whole=True))
+                if mine and here is None:
+                    return any(_said(record) == one.said for record in read(topic, near))
+                if mine and here and not here.is_surely_open:
+                    hidden = topic, near
                 there += mine
+        if hidden and not is_late:
+            return any(_said(record) == one.said for record in read(*hidden, whole=True))
         return there >= one.size
 
     def _end(self, producer: ProducerCore, marks: Sequence[Record], *, is_commit: bool) -> None:
