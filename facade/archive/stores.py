@@ -6,16 +6,15 @@ partition, one fails with its next file, and no file is replaced.
 
 import contextlib
 import importlib
-import os
 import shutil
 import stat
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from facade.kernel.config import without_secrets
 from facade.kernel.errors import ConfigError
+from facade.sdp.files import sync_folder, write_new
 
 _PATTERN = "topic={}/hour=*/"
 _FILE = "file://"
@@ -102,23 +101,16 @@ class FolderStore:
         """Write a temporary file, make it durable, and give it its name; see `Store`."""
         path = self._root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
         try:
-            with part.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            path.hardlink_to(part)  # unlike a rename this replaces nothing
+            write_new(path, content)
         except FileExistsError:
             if self.read(name) != content:
                 raise
-        finally:
-            part.unlink(missing_ok=True)
         # A folder that exists may come from a worker that was killed before it was durable, or from a remover.
         hour, topic = path.parent, path.parent.parent
         is_durable = self._durable.get(topic) == hour
         for folder in (hour,) if is_durable else (hour, topic, self._root):
-            _sync(folder)
+            sync_folder(folder)
         self._durable[topic] = hour
 
     def remove(self, name: str) -> None:
@@ -126,7 +118,7 @@ class FolderStore:
         path = self._root / name
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-            _sync(path.parent)  # of two files, the first one removed never comes back alone
+            sync_folder(path.parent)  # of two files, the first one removed never comes back alone
         self._durable.pop(path.parent.parent, None)
         self._leave(path.parent)
 
@@ -155,14 +147,6 @@ class FolderStore:
             if partition.isdecimal() and is_own(int(partition)):
                 part.unlink(missing_ok=True)
                 self._leave(part.parent)
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 class _ObjectStore:

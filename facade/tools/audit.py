@@ -3,10 +3,13 @@
 A record proves nothing but that its writer had the right to write its topic. So each line names the logins with this
 right. The names in a record are its writer's own statement about itself and its callers. A record that is repeated on
 its topic is the same act at the same time, and is listed once.
+
+Of a mode that a person sets on the operator's page, the device has a record with the process that wrote it, and the
+page has one with the person. They are one line, if act, device and process are the same.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated
 
 import typer
@@ -30,6 +33,8 @@ from facade.sdp.durations import parse_duration
 
 _CERTIFICATE = ("ssl.certificate", "ssl.keystore")
 """Begins the names of settings for a client's certificate, which is a login too."""
+_MODE, _PROCESS = "mode", ", process "
+"""Kind of acts that two records tell of, and what comes before the number of the process in both."""
 _NAMED = 4
 """Most roles that a line names."""
 _LONGEST = 17
@@ -87,7 +92,25 @@ def audited(begin: Time) -> dict[AuditEntry, str]:
         for record in records:
             if (entry := entry_of(record)) is not None and entry.time >= begin:
                 found.setdefault(entry, rests_on(topics[topic], settings, entry))
-    return found
+    return joined(found)
+
+
+def joined(found: Mapping[AuditEntry, str]) -> dict[AuditEntry, str]:
+    """Return entries of which those of one act, by a device without a person and by a page with one, are one entry."""
+    both = dict(found)
+    for page in [one for one in found if one.operator and one.kind == _MODE]:
+        process = page.client.rpartition(_PROCESS)[2]
+        same = [
+            (abs(one.time - page.time), one)
+            for one in both
+            if (one.act, one.target, one.kind, one.operator) == (page.act, page.target, _MODE, "")
+            and one.client.endswith(f"{_PROCESS}{process}")
+        ]
+        away, device = min(same, default=(_AWAY, page))
+        if away < _AWAY:
+            rests = f"{both.pop(device)}; the person on {both.pop(page)}"
+            both[device._replace(client=page.client, operator=page.operator)] = rests
+    return both
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:

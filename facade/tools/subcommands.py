@@ -34,6 +34,7 @@ SUBCOMMANDS = (
     Subcommand(("infra", "secrets"), "facade.tools.infra:secrets", "Make certificates and logins for other brokers."),
     Subcommand(("infra", "start"), "facade.tools.infra:start", "Start one service again."),
     Subcommand(("infra", "stop"), "facade.tools.infra:stop", "Stop one service; its port and data are kept."),
+    Subcommand(("olog",), "facade.tools.olog:olog", "Post operators' comments to an Olog."),
     Subcommand(("quotas",), "", "Limit the write rates of clients, by the classes of their topics.", section="Deploy"),
     Subcommand(("quotas", "apply"), "facade.tools.quotas:apply", "Set the quotas with Kafka's own tool."),
     Subcommand(("quotas", "check"), "facade.tools.quotas:check", "Say how the brokers' quotas differ from the plan."),

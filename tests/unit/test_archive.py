@@ -278,7 +278,7 @@ def test_while_a_file_cannot_be_written_those_behind_it_wait(tmp_path: Path) -> 
 
 def test_only_the_name_of_a_new_folder_is_made_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    monkeypatch.setattr(stores, "_sync", lambda folder: synced.append(folder.relative_to(tmp_path).as_posix()))
+    monkeypatch.setattr(stores, "sync_folder", lambda folder: synced.append(folder.relative_to(tmp_path).as_posix()))
     ways = {hour: [f"topic=a/hour={hour}", "topic=a", "."] for hour in (1, 2)}
 
     def synced_by(store: FolderStore, hour: int, number: int) -> list[str]:

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -12,6 +13,7 @@ from facade.admin import redrive
 from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
+from facade.flows.overview.page_acts import act_record
 from facade.kernel.bus.port import Record
 from facade.kernel.cli.app import app
 from facade.kernel.clock import SystemClock
@@ -20,6 +22,7 @@ from facade.kernel.errors import CommandRefused
 from facade.kernel.icd.load import load as load_icd
 from facade.kernel.manifest import AuditEntry
 from facade.sdp.device_state import state_record
+from facade.sdp.messages import PageAct
 from facade.tools.audit import dead_letter_entry, rests_on, sources
 from tests.support.alerting import alert
 from tests.support.commanding import SUBARRAY, Bench
@@ -96,6 +99,36 @@ def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
     )
     assert sources()["alert-actions"](alert()) is None
     assert "alerts" not in sources(), "each source of alerts may write there, also that somebody has acted"
+
+
+def at_page(now: float, person: str = "eve", process: int = 4242, **more: Any) -> Record:
+    return act_record(
+        PageAct(
+            act="admin-mode", person=person, address="10.1.1.1", target=SUBARRAY, text="mode OFFLINE",
+            time=round(now * 1e6), origin=f"web-1, process {process}", **more,
+        )
+    )  # fmt: skip
+
+
+def test_a_mode_that_a_person_sets_on_the_page_is_one_line_with_the_person(log: dict[str, list[Record]]) -> None:
+    """Device and page each have a record of it; their clocks differ by less than a minute."""
+    now = SystemClock().now()
+
+    def lines() -> list[tuple[str, str, str]]:
+        done = CliRunner().invoke(app, ["audit", "--json", "--kind", "mode"])
+        return [(one["operator"], one["client"], one["rests_on"]) for one in json.loads(done.output)]
+
+    log |= {"settings": [mode(now - 300), mode(now - 200)], "page-acts": [at_page(now - 195)]}
+    (_, client, _), (person, both, rests) = lines()
+    assert (client, person, both) == (WHO, "eve", "10.1.1.1 by web-1, process 4242")
+    assert rests.count("nothing: the brokers ask for no login") == 2
+    # A mode of another process, of another time, or that was refused is not the person's.
+    for other in (at_page(now - 200, process=42), at_page(now - 100), at_page(now - 200, refused=True)):
+        log["page-acts"] = [other]
+        assert [one[:2] for one in lines() if not one[0]] == [("", WHO), ("", WHO)]
+    # Each record is of one act.
+    log["page-acts"] = [at_page(now - 199), at_page(now - 198, "ann")]
+    assert sorted(one[0] for one in lines()) == ["", "ann", "eve"]
 
 
 def test_a_redrive_says_who_put_the_record_back() -> None:

@@ -20,10 +20,11 @@ from facade.kernel.reading import Quality
 from facade.sdp.messages import PageAct
 from sdp_facade_clients.ask import AskedDevice
 from sdp_facade_clients.events import DeviceEvent
-from sdp_facade_clients.web import STATIC
+from sdp_facade_clients.web import STATIC, answers
 from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import cli as web_cli
 from sdp_facade_clients.web import site as web_site
+from sdp_facade_clients.web.answers import Places
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.doors import Doors, TooManyRequests, read_tokens
 from sdp_facade_clients.web.feed import Feed
@@ -303,7 +304,7 @@ def test_each_act_is_a_line_of_the_log(
         ("sign-in refused by the page", "refusal", "", "testclient"),
         ("command refused by the page", "refusal", "", "testclient"),
         ("sign-in at the page", "sign-in", "eve", "testclient"),
-        ("admin-mode at the page", "mode", "eve", "testclient"),
+        ("adminMode OFFLINE", "mode", "eve", f"testclient by {kept[0].origin}"),
         ("sign-out at the page", "sign-in", "eve", "testclient"),
     ]
     assert (kept[3].target, kept[1].text) == ("mid-sdp/control/0", NOBODY_HAS)
@@ -403,7 +404,7 @@ def test_reads_of_the_bus_by_nobody_leave_a_place_to_people(page: TestClient, mo
 
 def test_calls_that_come_at_once_are_counted_before_any_has_begun() -> None:
     async def ask() -> list[object]:
-        places = web_app._Places(anybody=1, people=1)
+        places = Places(anybody=1, people=1)
         calls = [places.run(lambda: None, is_person=False) for _ in range(60)]
         return await asyncio.gather(*calls, places.run(lambda: None, is_person=True), return_exceptions=True)
 
@@ -504,7 +505,7 @@ def test_a_stream_ends_with_its_browser(feed: Feed) -> None:
 def test_browsers_share_one_answer_until_there_is_a_new_alert(
     page: TestClient, feed: Feed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_app, "_SHARED", 600.0)
+    monkeypatch.setattr(answers, "_SHARED", 600.0)
     for alerts in (1, 2):
         for _ in range(5):
             assert page.get("/api/alarms").json() == []
@@ -543,7 +544,7 @@ def test_the_figures_of_all_nodes_are_one_read(page: TestClient, monkeypatch: py
     """What is not known is null; SdpMaster may not have any yet."""
     assert page.get("/api/nodes").json() == {}
     monkeypatch.setattr(Asked, "figures", [[1.0, math.nan]] * 5)
-    monkeypatch.setattr(web_app, "_SHARED", 0.0)
+    monkeypatch.setattr(answers, "_SHARED", 0.0)
     until(lambda: page.get("/api/nodes").json(), "the answer is a new one")
     found = page.get("/api/nodes").json()
     names = ["heapRate", "packetLossFraction", "latencyMean", "heapsLate", "silence"]

@@ -14,6 +14,7 @@ FILES = {
     "proxies": "clients/test_web_proxies.py",
     "browser": "clients/test_web.py",
     "history": "unit/test_web_history.py",
+    "displays": "unit/test_web_displays.py",
 }
 ROWS = re.findall(
     r"^\| ([\d., to]+) \| ([^|]+) \| ([^|]*) \|([^|]*)\|$",

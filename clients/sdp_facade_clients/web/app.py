@@ -1,11 +1,10 @@
 """Answers the browser: the stream of frames, single questions, and actions of signed-in people."""
 
 import asyncio
-import html
 import logging
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -24,9 +23,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from facade.flows.commands.arguments import mistakes
 from facade.kernel.clock import SystemClock
-from facade.kernel.errors import CommandRefused, FacadeError, InfraError
+from facade.kernel.errors import InfraError
 from facade.sdp.messages import PageAct
 from sdp_facade_clients.web import STATIC
+from sdp_facade_clients.web.answers import Endpoint, Places, Shared, answered, as_page, json_answer
+from sdp_facade_clients.web.displays import Displays
 from sdp_facade_clients.web.doors import (
     COOKIE,
     LONGEST_SESSION,
@@ -45,7 +46,7 @@ from sdp_facade_clients.web.doors import (
 )
 from sdp_facade_clients.web.feed import HOUR, SPANS, Events, Feed, Points
 from sdp_facade_clients.web.journal import LONGEST_NAME, LONGEST_NOTE, Journal
-from sdp_facade_clients.web.oidc import BACK, LONGEST_SIGN_IN, SignInRefused, SignOn
+from sdp_facade_clients.web.oidc import BACK, LONGEST_SIGN_IN, SignOn
 from sdp_facade_clients.web.openapi import document
 from sdp_facade_clients.web.site import Site
 from sdp_facade_clients.web.timeline import Timelines
@@ -61,14 +62,8 @@ _LARGEST_SIGN_IN: Final = 4_000
 """Largest body of a request without a sign-in [bytes]."""
 _LONGEST_CHECK: Final = 30.0
 """Longest check of an argument, with the start of the process that checks it [s]."""
-_MOST_CALLS: Final = 9
-"""Most calls that one place takes: it serves one, and the others wait."""
 _STEP: Final = 2.0
 """Time between two looks whether the provider has to confirm a person [s]."""
-_SHARED: Final = 0.5
-"""Time during which the same question gets the same answer [s]."""
-
-Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
@@ -84,6 +79,7 @@ def make_app(
     keep: Callable[[PageAct], None] = lambda act: None,
     comment: Callable[[PageAct], None] | None = None,
     sign_on: SignOn | None = None,
+    displays: Displays | None = None,
 ) -> Starlette:
     """Make the web application.
 
@@ -105,8 +101,11 @@ def make_app(
         Called with each comment; it returns when the record is durable, or raises. None: comments are refused.
     sign_on
         Signs people in by a provider, beside tokens; None: there is none.
+    displays
+        Displays that all browsers share; None: each browser keeps its own.
     """
-    pages = _Pages(feed, site, doors, follow, problem, before, answers, Journal(keep, SystemClock()), comment, sign_on)
+    journal = Journal(keep, SystemClock())
+    pages = _Pages(feed, site, doors, follow, problem, before, answers, journal, comment, sign_on, displays)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -117,8 +116,8 @@ def make_app(
 
     return Starlette(
         routes=[
-            *(Route(f"/api/{name}", _answered(pages.asked(one))) for name, one in pages.questions().items()),
-            *(Route(f"/api/{name}", _answered(one), methods=["POST"]) for name, one in pages.acts().items()),
+            *(Route(f"/api/{name}", answered(pages.asked(one))) for name, one in pages.questions().items()),
+            *(Route(f"/api/{name}", answered(one), methods=["POST"]) for name, one in pages.acts().items()),
             *pages.of_provider(),
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
@@ -144,15 +143,17 @@ class _Pages:
         journal: Journal,
         comment: Callable[[PageAct], None] | None,
         sign_on: SignOn | None,
+        displays: Displays | None,
     ) -> None:
         self._feed, self._site, self._doors, self._journal = feed, site, doors, journal
         self._follow, self._problem, self._before = follow, problem, before
-        self._answers, self._keep_comment, self._sign_on = answers, comment, sign_on
+        self._answers, self._keep_comment, self._sign_on, self._displays = answers, comment, sign_on, displays
         self._timelines = Timelines(feed, site, SystemClock(), answers.timeline if answers else None)
-        self._of_devices, self._of_bus = _Places(anybody=8, people=32), _Places(anybody=1, people=2)
-        self._of_archive, self._of_timelines = _Places(anybody=2, people=2), _Places(anybody=2, people=2)
-        self._of_reports = _Places(anybody=1, people=1)
-        self._of_provider = _Places(anybody=4, people=1)
+        self._of_devices, self._of_bus = Places(anybody=8, people=32), Places(anybody=1, people=2)
+        self._of_archive, self._of_timelines = Places(anybody=2, people=2), Places(anybody=2, people=2)
+        self._of_reports = Places(anybody=1, people=1)
+        self._of_displays = Places(anybody=8, people=8)
+        self._of_provider = Places(anybody=4, people=1)
         self._checks = CapacityLimiter(1)
 
     def asked(self, handler: Endpoint) -> Endpoint:
@@ -174,10 +175,10 @@ class _Pages:
             call: Callable[..., Any],
             *names: str,
             about: Callable[..., str] | None = None,
-            places: _Places = self._of_devices,
+            places: Places = self._of_devices,
         ) -> Endpoint:
             """Answer by a call; an answer from before a change of the device that `about` names is not shared."""
-            shared = _Shared(call, places)
+            shared = Shared(call, places)
 
             async def answer(request: Request) -> Response:
                 given = tuple(",".join(request.query_params.getlist(name)) for name in names)
@@ -187,6 +188,7 @@ class _Pages:
             return answer
 
         more = {"archive": bool(self._answers), "provider": self._sign_on.name if self._sign_on else ""}
+        more["displays"] = bool(self._displays)
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem(), **more}),
             "openapi.json": asked(document),
@@ -200,6 +202,8 @@ class _Pages:
             "execution-blocks": asked(self._timelines.execution_blocks, "days", places=self._of_timelines),
             "execution-block": asked(self._timelines.execution_block, "id", places=self._of_timelines),
             "report": self._report,
+            "display": self._display,
+            "display-versions": asked(lambda id: self._shared().versions(id), "id", places=self._of_displays),
             "me": self._me,
             "follow": asked(self._follow, "device"),
             "trend": asked(self._trend, "device", "attribute", "hours"),
@@ -221,11 +225,11 @@ class _Pages:
         site = self._site
 
         def acted(
-            role: PageRole, call: Callable[[Person, Mapping[str, Any]], Any], places: _Places = self._of_devices
+            role: PageRole, call: Callable[[Person, Mapping[str, Any]], Any], places: Places = self._of_devices
         ) -> Endpoint:
             async def answer(request: Request) -> Response:
                 person, asked = await self._may(request, role)
-                return _json(await places.run(lambda: call(person, asked), is_person=True))
+                return json_answer(await places.run(lambda: call(person, asked), is_person=True))
 
             return self._logged(answer)
 
@@ -233,6 +237,12 @@ class _Pages:
             put_back = asked.get("put_back") is True
             require(person, PageRole.EXPERT if put_back else PageRole.VIEWER)
             return site.redrive([str(one) for one in asked.get("letters", ())], put_back=put_back)
+
+        def save(person: Person, asked: Mapping[str, Any]) -> Any:
+            id, base, model = (asked.get(name) for name in ("id", "version", "model"))
+            if not (isinstance(id, str) and type(base) is int and isinstance(model, dict)):
+                raise RequestRefused(400, "expected id, version and model of a display; nothing was done")
+            return self._shared().save(person, id, base, model)
 
         def text(asked: Mapping[str, Any], *names: str) -> Sequence[str]:
             return [str(asked.get(name) or "") for name in names]
@@ -243,6 +253,7 @@ class _Pages:
             "sign-out": self._logged(self._sign_out),
             "check": self._check,
             "comment": self._logged(self._comment),
+            "display": acted(PageRole.OPERATOR, save, self._of_displays),
             "redrive": acted(PageRole.VIEWER, redrive, self._of_bus),
             "command": acted(PageRole.OPERATOR, lambda person, asked: site.command(person, *text(asked, *command))),
             "decide": acted(PageRole.OPERATOR, lambda person, asked: site.decide(person, *text(asked, *decision))),
@@ -277,6 +288,18 @@ class _Pages:
             what = "expected a page with an archive, got one without: start its server with --archive FOLDER"
             raise RequestRefused(404, what)
         return self._answers
+
+    def _shared(self) -> Displays:
+        if self._displays is None:
+            what = "expected a page that keeps displays, got one without: start its server with --displays FOLDER"
+            raise RequestRefused(404, what)
+        return self._displays
+
+    async def _display(self, request: Request) -> Response:
+        """Answer with a display as it is now: an answer of half a second ago may have another version."""
+        id, version = (request.query_params.get(name, "") for name in ("id", "version"))
+        is_person = bool(self._person(request).name)
+        return json_answer(await self._of_displays.run(lambda: self._shared().read(id, version), is_person=is_person))
 
     def _at(self, time: str, device: str, post_mortem: str) -> Any:
         return self._archived().of(post_mortem).at(time, device)
@@ -327,17 +350,17 @@ class _Pages:
             raise RequestRefused(404, f"{what}; nothing was done")
         act = self._journal.act(request, about, text)
         await self._of_bus.run(lambda: keep(act), is_person=bool(person.name))
-        return _json(None)
+        return json_answer(None)
 
     async def _check(self, request: Request) -> Response:
         _, asked = await self._may(request, PageRole.VIEWER)
         family = self._site.argument(str(asked.get("device")), str(asked.get("command")))
         if family is None:
-            return _json([])
+            return json_answer([])
         try:
             with fail_after(_LONGEST_CHECK):  # in a process of its own: no thread can be stopped
                 argument = str(asked.get("argument"))
-                return _json(
+                return json_answer(
                     await to_process.run_sync(mistakes, family, argument, cancellable=True, limiter=self._checks)
                 )
         except (TimeoutError, BrokenWorkerProcess) as error:
@@ -347,7 +370,7 @@ class _Pages:
         person, unconfirmed = self._person(request, used="used" in request.query_params), self._is_unconfirmed(request)
         shown = {"name": person.name, "role": person.role.name.lower(), "can_sign_in": self._doors.anybody_may_act}
         ended = bool(_session(request)) and not (person.name or unconfirmed)
-        return _json({**shown, "unconfirmed": unconfirmed, "ended": ended})
+        return json_answer({**shown, "unconfirmed": unconfirmed, "ended": ended})
 
     async def _sign_in(self, request: Request) -> Response:
         body = await self._own(request, _LARGEST_SIGN_IN)
@@ -355,7 +378,7 @@ class _Pages:
         if session is None:
             raise RequestRefused(403, "the token is not valid; ask who maintains the tokens of this page")
         person = request.state.person = self._doors.who(session)
-        answer = _json({"name": person.name, "role": person.role.name.lower()})
+        answer = json_answer({"name": person.name, "role": person.role.name.lower()})
         _give(request, answer, session, int(LONGEST_SESSION))
         return answer
 
@@ -365,7 +388,7 @@ class _Pages:
         if self._sign_on is not None and (to := self._sign_on.leave(key)) is not None:
             self._doors.sign_out_everywhere(key)
         request.state.told = "null"  # the address has the person's ID token
-        answer = _json(to and {"to": to})
+        answer = json_answer(to and {"to": to})
         _give(request, answer, "", 0)
         return answer
 
@@ -381,7 +404,7 @@ class _Pages:
                 raise RequestRefused(409, f"expected the page at {sign_on.home}, got {own}; sign in there")
             self._doors.questions.count(_address(request))
             secret = secrets.token_urlsafe(32)
-            answer = _json({"to": await self._of_provider.run(lambda: sign_on.begin(secret), is_person=False)})
+            answer = json_answer({"to": await self._of_provider.run(lambda: sign_on.begin(secret), is_person=False)})
             self._doors.sign_out(_session(request))
             _give(request, answer, secret, int(LONGEST_SIGN_IN), SIGN_IN_COOKIE)
             return answer
@@ -406,12 +429,12 @@ class _Pages:
             key, name = await self._of_provider.run(lambda: sign_on.signed_out(token), is_person=False)
             self._doors.sign_out_everywhere(key)
             request.state.person = Person(name, PageRole.VIEWER)
-            return _json(None)
+            return json_answer(None)
 
         return (
-            Route("/api/provider", _answered(begin), methods=["POST"]),
-            Route(f"/{BACK}", _as_page(_answered(self._logged(back)), sign_on.home)),
-            Route("/sso/sign-out", _answered(self._logged(signed_out)), methods=["POST"]),
+            Route("/api/provider", answered(begin), methods=["POST"]),
+            Route(f"/{BACK}", as_page(answered(self._logged(back)), sign_on.home)),
+            Route("/sso/sign-out", answered(self._logged(signed_out)), methods=["POST"]),
         )
 
     async def confirm(self) -> None:
@@ -459,7 +482,7 @@ class _Pages:
             raise RequestRefused(415, "Content-Type: expected application/json; nothing was done")
         try:
             return msgspec.json.decode(await _body(request, largest), type=dict[str, Any])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise RequestRefused(400, f"expected a JSON object, got {error}; nothing was done") from error
 
 
@@ -493,43 +516,6 @@ def _address(request: Request) -> str:
     return network(request.client.host) if request.client else ""
 
 
-class _Places:
-    """Threads for questions and acts; those for signed-in people are reserved for them."""
-
-    def __init__(self, *, anybody: int, people: int) -> None:
-        self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}
-        self._calls = {False: 0, True: 0}
-
-    async def run(self, call: Callable[[], Any], *, is_person: bool) -> Any:
-        """Return what a call does in a thread, when there is a place; `TooManyRequests` if too many wait."""
-        limiter = self._limiters[is_person]
-        if self._calls[is_person] >= _MOST_CALLS * limiter.total_tokens:
-            raise TooManyRequests
-        self._calls[is_person] += 1
-        try:
-            return await to_thread.run_sync(call, limiter=limiter)
-        finally:
-            self._calls[is_person] -= 1
-
-
-class _Shared:
-    """Asks once for all browsers that have the same question within half a second: devices are not asked by each."""
-
-    def __init__(self, call: Callable[..., Any], places: _Places) -> None:
-        self._call, self._places = call, places
-        self._under_way: dict[object, asyncio.Task[bytes]] = {}
-
-    async def answer(self, asked: tuple[str, ...], version: int, *, is_person: bool) -> Response:
-        task = self._under_way.get(key := (asked, version, is_person))
-        if task is None:
-            task = self._under_way[key] = asyncio.create_task(self._ask(asked, is_person=is_person))
-            task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, key))
-        return _encoded(await asyncio.shield(task))
-
-    async def _ask(self, asked: tuple[str, ...], *, is_person: bool) -> bytes:
-        return _encode(await self._places.run(lambda: self._call(*asked), is_person=is_person))
-
-
 class _SecurityHeaders:
     """Adds the headers of `doors.headers` to every answer."""
 
@@ -546,50 +532,3 @@ class _SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, sent if scope["type"] == "http" else send)
-
-
-def _answered(handler: Endpoint) -> Endpoint:
-    """Turn what a handler raises into an answer with a text for the person."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except RequestRefused as refused:
-            return _json({"error": str(refused)}, refused.status)
-        except SignInRefused as refused:
-            return _json({"error": str(refused)}, 403)
-        except TooManyRequests:
-            return _json({"error": "too many requests; nothing was done, try again in a moment"}, 429)
-        except CommandRefused as error:
-            return _json({"error": str(error)}, 409)
-        except (InfraError, OSError) as error:
-            return _json({"error": str(error)}, 502)
-        except (FacadeError, TypeError, ValueError) as error:
-            return _json({"error": str(error)}, 400)
-
-    return answer
-
-
-def _as_page(handler: Endpoint, home: str) -> Endpoint:
-    """Show the person the errors of a handler to which the provider sends the browser."""
-
-    async def answer(request: Request) -> Response:
-        given = await handler(request)
-        if given.status_code < 400:
-            return given
-        why, to = (html.escape(one) for one in (msgspec.json.decode(given.body)["error"], home))
-        page = f"<!doctype html><title>Not signed in</title><h1>Not signed in</h1><p>{why}<p><a href='{to}'>Back</a>"
-        return Response(page, given.status_code, {"Cache-Control": "no-store"}, media_type="text/html")
-
-    return answer
-
-
-_encode = msgspec.json.Encoder(enc_hook=str).encode
-
-
-def _json(content: Any, status: int = 200) -> Response:
-    return _encoded(_encode(content), status)
-
-
-def _encoded(content: bytes, status: int = 200) -> Response:
-    return Response(content, status, media_type="application/json", headers={"Cache-Control": "no-store"})

@@ -33,6 +33,7 @@ ARCHIVE = "SDP_WEB_ARCHIVE"
 POST_MORTEMS = "SDP_WEB_POST_MORTEMS"
 PROXIES = "SDP_WEB_PROXY"
 OIDC = "SDP_WEB_OIDC"
+DISPLAYS = "SDP_WEB_DISPLAYS"
 _LONGEST_WRITE = 10.0
 """Time in which brokers confirm a comment [s]."""
 _POLLED_EACH = 1.0
@@ -90,6 +91,14 @@ def web(
             help="Post-mortems that `archive run --post-mortems` keeps: an alarm has links to its own.",
         ),
     ] = "",
+    displays: Annotated[
+        Path | None,
+        typer.Option(
+            envvar=DISPLAYS,
+            metavar="FOLDER",
+            help="Where displays of Explore are kept for all browsers; without it, each browser keeps its own.",
+        ),
+    ] = None,
     banner: Annotated[str, typer.Option(help="Text on every page, such as: simulated data.")] = "",
 ) -> None:
     """Serve the operator's page: state, alarms, commands and trends in a browser.
@@ -111,6 +120,7 @@ def web(
 
     from sdp_facade_clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from sdp_facade_clients.web.app import make_app
+    from sdp_facade_clients.web.displays import Displays
     from sdp_facade_clients.web.doors import Doors, TokenFile, read_tokens
     from sdp_facade_clients.web.feed import KEPT_ALERTS, Feed
     from sdp_facade_clients.web.following import Following
@@ -148,6 +158,7 @@ def web(
             follow=following.ask,
             problem=lambda: following.problem,
             sign_on=sign_on,
+            displays=Displays(displays, clock) if displays is not None else None,
             **kept,
             **(_archived(archive, post_mortems, icd, site, clock) if archive else {}),
         )

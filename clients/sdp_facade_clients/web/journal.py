@@ -20,6 +20,8 @@ LONGEST_NOTE: Final = 300
 """Longest text about a request or its result in a line of the log [characters]."""
 LONGEST_NAME: Final = 200
 """Longest name of a person, a device or an alarm in the audit [characters]."""
+_UNTOLD: Final = ("argument", "model")
+"""What a request may have much of: the argument of a command, and a display."""
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -34,7 +36,7 @@ class Journal:
         """Note an act, with the error if it was refused."""
         person: Person = request.state.person
         act, address = request.url.path.rpartition("/")[2], request.client.host if request.client else ""
-        asked = {name: one for name, one in request.state.asked.items() if name != "argument"}
+        asked = {name: one for name, one in request.state.asked.items() if name not in _UNTOLD}
         text = _encode(asked).decode()[:LONGEST_NOTE]
         outcome = f"done: {answer}" if error is None else f"refused: {error}"
         _log.log(

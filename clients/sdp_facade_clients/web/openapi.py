@@ -1,4 +1,4 @@
-"""The OpenAPI document of the requests to the page's server that are for other programs: histories, and a moment."""
+"""The OpenAPI document of the requests to the page's server that are for other programs: the past, and displays."""
 
 from typing import Any, Final
 
@@ -128,6 +128,16 @@ _DIFFERENCES: Final = {
     ),
 }
 _BLOCK: Final = {"id": _TEXT, "device": _TEXT | {"description": "The subarray."}}
+_DISPLAY_ID: Final = {"type": "string", "pattern": "^[0-9A-Za-z-]{1,64}$"}
+_MODEL: Final = {"type": "object", "description": "The object of Open MCT, without its identifier."}
+_SAVED: Final = {
+    "person": _TEXT | {"description": "Who saved this version."},
+    "time": _NUMBER | {"description": "When [Unix s]."},
+}
+_NUMBERED: Final = {"type": "integer", "minimum": 0, "description": "Number of the version; 0: there is none."}
+_DISPLAY: Final = _object(
+    {"id": _DISPLAY_ID, "version": _NUMBERED} | _SAVED | {"model": _MODEL | {"type": ["object", "null"]}}
+)
 _SPAN: Final = [
     _given("begin", "ISO 8601, UTC unless it has a zone.", _TIME),
     _given("end", f"Up to {LONGEST_DAYS} days after the begin.", _TIME),
@@ -193,12 +203,51 @@ _PATHS: Final = {
             _given("device", "A device of which all values are wanted.", {"type": "string"}, required=False),
         ],
     ),
+    "/api/display": (
+        "A display that all browsers share",
+        "As saved last, or a version that is still kept. The folder of all displays has the id `root`.",
+        "Display",
+        [
+            _given("id", "Id of the object in Open MCT.", _DISPLAY_ID),
+            _given("version", "Default: the newest.", {"type": "integer", "minimum": 1}, required=False),
+        ],
+    ),
+    "/api/display-versions": (
+        "The versions of a display that are kept",
+        "The newest first.",
+        "DisplayVersions",
+        [_given("id", "Id of the object in Open MCT.", _DISPLAY_ID)],
+    ),
+}
+_SAVE: Final = {
+    "summary": "Save a display",
+    "description": "For operators, from the page itself. A folder gets the members that others have added meanwhile.",
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": _object(
+                    {
+                        "id": _DISPLAY_ID,
+                        "version": _NUMBERED | {"description": "The version that was changed; 0: there is none."},
+                        "model": _MODEL,
+                    }
+                )
+            }
+        },
+    },
+}
+_SAVE_ERRORS: Final = {
+    "403": "The person is no operator, or the request is not from the page.",
+    "409": "The display has a newer version, there are too many, or the page shows the past.",
+    "413": "The body is larger than a megabyte.",
+    "415": "The body is not JSON.",
 }
 _ERRORS: Final = {
     "400": "A parameter is wrong, or the archive has nothing of that time; the text says which.",
     "403": "A page of another site asks.",
-    "404": "The server has no archive.",
-    "502": "The store of the archive does not answer.",
+    "404": "The server has no archive, or keeps no displays.",
+    "502": "The store of the archive, or the folder of displays, does not answer.",
     "429": "Too many requests; try again in a moment.",
 }
 
@@ -210,26 +259,31 @@ def document() -> dict[str, Any]:
         schema = {"$ref": f"#/components/schemas/{name}"}
         return {"description": description, "content": {"application/json": {"schema": schema}}}
 
-    errors = {status: content("Error", text) for status, text in _ERRORS.items()}
+    def errors(texts: dict[str, str]) -> dict[str, Any]:
+        return {status: content("Error", text) for status, text in texts.items()}
+
+    paths: dict[str, Any] = {
+        path: {
+            "get": {
+                "summary": summary,
+                "description": description,
+                "parameters": parameters,
+                "responses": {"200": content(name, summary), **errors(_ERRORS)},
+            }
+        }
+        for path, (summary, description, name, parameters) in _PATHS.items()
+    }
+    saved = {"200": content("Display", "The version that is the newest now."), **errors(_ERRORS | _SAVE_ERRORS)}
+    paths["/api/display"]["post"] = _SAVE | {"responses": saved}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Operator's page of the SDP facade",
             "version": "1",
-            "description": "The past of the deployment, from its archive. Other requests are the page's own, and may"
-            " change with each release.",
+            "description": "The past of the deployment, from its archive, and displays that all browsers share. Other"
+            " requests are the page's own, and may change with each release.",
         },
-        "paths": {
-            path: {
-                "get": {
-                    "summary": summary,
-                    "description": description,
-                    "parameters": parameters,
-                    "responses": {"200": content(name, summary), **errors},
-                }
-            }
-            for path, (summary, description, name, parameters) in _PATHS.items()
-        },
+        "paths": paths,
         "components": {
             "schemas": {
                 "Row": _ROW,
@@ -241,6 +295,8 @@ def document() -> dict[str, Any]:
                     {"blocks": _list(_object(_BLOCK | {"begin": _SECONDS, "end": _NUMBER})), "unknown": _UNKNOWN}
                 ),
                 "ExecutionBlock": _object(_BLOCK | {"is_open": {"type": "boolean"}} | _HAPPENED),
+                "Display": _DISPLAY,
+                "DisplayVersions": _list(_object({"name": _TEXT, "id": _DISPLAY_ID, "version": _NUMBERED} | _SAVED)),
                 "Error": _object({"error": {"type": "string"}}),
             }
         },

@@ -1,7 +1,9 @@
-// SDP in Open MCT: each attribute as telemetry, live and of the last hour, with its staleness; alarms as faults.
-// People build displays from them without a line of code; they are kept in the browser.
+// SDP in Open MCT: each attribute as telemetry, live and of the past, with its staleness; commands and alarms as rows; alarms
+// as faults. People build displays from them without a line of code.
 
 import { act, ask, devicesOf, isCut, look, marks, onNews, start, store } from "../store.js";
+import { sharedDisplays } from "./displays.js";
+import { EVENTS, events, eventsObject } from "./events.js";
 
 const SPACE = "sdp";
 const id = (key) => ({ namespace: SPACE, key });
@@ -20,6 +22,7 @@ const shownOf = (kind) => Object.entries(store.site.classes[kind].attributes).fi
 function made(key) {
   const folder = (name, location) => ({ identifier: id(key), name, type: "folder", location });
   if (key === "root") return folder("SDP", "ROOT");
+  if (EVENTS.includes(key)) return eventsObject(id(key), `${SPACE}:root`);
   if (key in store.site.classes) return folder(key, `${SPACE}:root`);
   if (!isAttribute(key)) return folder(deviceOf(key), `${SPACE}:${store.site.devices[deviceOf(key)]}`);
   const entry = entryOf(key);
@@ -37,7 +40,7 @@ function made(key) {
 }
 
 function membersOf(key) {
-  if (key === "root") return Object.keys(store.site.classes).filter((kind) => devicesOf(kind).length).map(id);
+  if (key === "root") return [...EVENTS, ...Object.keys(store.site.classes).filter((kind) => devicesOf(kind).length)].map(id);
   if (key in store.site.classes) return devicesOf(key).map((device) => id(device.replaceAll("/", "~")));
   return shownOf(store.site.devices[deviceOf(key)]).map(([name]) => id(`${key}~${name}`));
 }
@@ -47,6 +50,37 @@ function datum(key) {
   return { utc: seen.time * 1000, value: seen.value, quality: seen.quality };
 }
 
+const HOUR = 3600000;
+const LONGEST = 8 * 24 * HOUR; // span of one question to the archive
+const MOST = 2000; // bins of one answer
+const iso = (time) => new Date(time).toISOString();
+
+// What the server remembers of a number, at most of 12 hours; with an archive, also from before its start.
+async function remembered(key, from) {
+  const hours = Date.now() - from > HOUR ? 12 : 1;
+  const [times, values] = await ask("trend", { device: deviceOf(key), attribute: attributeOf(key), hours });
+  return times.map((time, at) => ({ utc: time * 1000, value: values[at], quality: "VALID" })).filter(({ value }) => value !== null);
+}
+
+// What the archive has, in bins: the least and the greatest number of each, and of words the last one.
+async function archived(key, from, end, { size, strategy }) {
+  const [device, attribute, { enum: of }] = [deviceOf(key), attributeOf(key), entryOf(key)];
+  const points = Math.min(Math.max(Math.round(size ?? MOST), 1), MOST);
+  const { series: [{ rows }], bin } = await ask("history", { device, attribute, begin: iso(from), end: iso(end), points });
+  const labels = store.site.enums[of];
+  return rows.filter(({ last }) => last !== null).flatMap(({ time, min, max, mean, last, quality }) => {
+    const at = (value, part = 0) => ({ utc: Date.parse(time) + part * bin * 1000, value, quality });
+    if (labels) return at(labels.indexOf(last));
+    if (min === null) return at(last);
+    return strategy === "minmax" && min !== max ? [at(min), at(max, 0.5)] : at(mean);
+  });
+}
+
+const lacking = ({ message }) => {
+  window.openmct.notifications.info(message);
+  return [];
+};
+
 const stale = (key) => look(deviceOf(key), attributeOf(key)).quality === "INVALID";
 
 const telemetry = {
@@ -54,12 +88,15 @@ const telemetry = {
   supportsSubscribe: (one) => one.type === "sdp.attribute",
   supportsLimits: (one) => one.type === "sdp.attribute",
   supportsStaleness: (one) => one.type === "sdp.attribute",
-  async request({ identifier: { key } }, { start: from, end, strategy }) {
+  async request({ identifier: { key } }, options) {
+    const { start: from, end, strategy } = options;
     await ask("follow", { device: deviceOf(key) });
     if (strategy === "latest") return [datum(key)];
-    const [times, values] = await ask("trend", { device: deviceOf(key), attribute: attributeOf(key) });
-    return times.map((time, at) => ({ utc: time * 1000, value: values[at], quality: values[at] === null ? "INVALID" : "VALID" }))
-      .filter((one) => one.utc >= from && one.utc <= end && one.value !== null);
+    const newer = await remembered(key, from);
+    const edge = Math.min(newer[0]?.utc ?? Infinity, end);
+    const isOlder = store.site.archive && from < edge;
+    const older = isOlder ? await archived(key, Math.max(from, edge - LONGEST), edge, options).catch(lacking) : [];
+    return [...older, ...newer].filter(({ utc }) => utc >= from && utc <= end);
   },
   subscribe({ identifier: { key } }, give) {
     ask("follow", { device: deviceOf(key) }).catch(() => {});
@@ -142,18 +179,18 @@ function sdp(openmct) {
 await start();
 const { openmct } = window;
 openmct.setAssetPath("../vendor/openmct/");
-const hour = 3600000;
-const PLUGINS = ["LocalStorage", "MyItems", "UTCTimeSystem", "Espresso", "FaultManagement"];
+const PLUGINS = ["LocalStorage", "UTCTimeSystem", "Espresso", "FaultManagement"];
 for (const plugin of PLUGINS) openmct.install(openmct.plugins[plugin]());
+openmct.install(openmct.plugins.MyItems("Displays in this browser"));
 openmct.install(openmct.plugins.Conductor({
   menuOptions: [
-    { name: "Realtime", timeSystem: "utc", clock: "local", clockOffsets: { start: -hour, end: 30000 } },
-    { name: "Fixed", timeSystem: "utc", bounds: { start: Date.now() - hour, end: Date.now() } },
+    { name: "Realtime", timeSystem: "utc", clock: "local", clockOffsets: { start: -HOUR, end: 30000 } },
+    { name: "Fixed", timeSystem: "utc", bounds: { start: Date.now() - HOUR, end: Date.now() } },
   ],
 }));
-openmct.install(sdp);
+for (const ours of [sdp, events, sharedDisplays]) openmct.install(ours);
 openmct.time.setClock("local");
-openmct.time.setClockOffsets({ start: -hour, end: 30000 });
+openmct.time.setClockOffsets({ start: -HOUR, end: 30000 });
 openmct.on("start", () => {
   const mark = openmct.indicators.simpleIndicator();
   mark.statusClass("s-status-warning-hi");
