@@ -1,4 +1,4 @@
-"""Accidents of the brokers of a local cluster: what is done, to which brokers, when, and how it ends.
+"""Accidents of the brokers of a local cluster.
 
 An accident has a deed and a role. The role says which brokers it hits: it is looked up when the accident happens, as
 leaders and coordinators move. A schedule of accidents follows from the seed.
@@ -123,7 +123,7 @@ KINDS = (
 
 
 def kinds_here(*, can_cut: bool, secured: bool) -> list[tuple[str, str]]:
-    """Return the kinds of accidents for which this machine has what they need.
+    """Return the kinds of accidents that are possible on this machine.
 
     Parameters
     ----------
