@@ -95,6 +95,8 @@ class DeviceStates(Flow):
         self._started = NEVER
         self.are_lost = False
         """Whether the topic was created again, or cut, while no server read it: initial values may be wrong."""
+        self._is_incomplete = False
+        """Whether this happened in any run: the next one cannot read what this one has read before."""
         for device, known in self._known.items():
             for name, entry in known.items():
                 if isinstance(entry, Attribute) and entry.initial is not None:
@@ -111,12 +113,14 @@ class DeviceStates(Flow):
 
     def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
         """Forget the initial values if reports may be lost that this server has not read."""
-        if not self._started and any(after.get(partition, 0) < at for partition, at in before.items()):
-            self._forget_initial()
+        if any(after.get(partition, 0) < at for partition, at in before.items()):
+            self._is_incomplete = True
+            if not self._started:
+                self._forget_initial()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return whether reports are lost."""
-        return {"are_lost": True} if self.are_lost else {}
+        """Return whether the topic may lack reports."""
+        return {"are_lost": True} if self._is_incomplete else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Forget the initial values if a former run did: who has reported nothing since is not known better."""
@@ -124,7 +128,7 @@ class DeviceStates(Flow):
             self._forget_initial()
 
     def _forget_initial(self) -> None:
-        self.are_lost = True
+        self.are_lost = self._is_incomplete = True
         for (device, name), told in list(self._told.items()):
             if not told.time and _topic(self._known[device][name]) == TOPIC:
                 del self._told[device, name]

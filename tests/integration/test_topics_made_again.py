@@ -132,6 +132,8 @@ def test_states_that_went_while_the_server_was_stopped_are_invalid_until_they_ar
     for topic in ("state", "command-acks"):
         site.make_again(topic)
     deployment.server("subarray")
-    until_equal(shown, ("UNKNOWN", "INVALID"), "nobody has reported since")
+    until(lambda: deployment.quality(device, "commandsPending") == "VALID", "the server has read all topics")
+    until(lambda: "obsState is not known" in deployment.proxy(device).Status(), "nobody has reported since")
+    assert shown() == ("UNKNOWN", "INVALID")
     report(State="ON", obsState="IDLE")
     until_equal(shown, ("ON", "VALID"), "the controller has reported")

@@ -412,6 +412,7 @@ def test_before_the_log_was_read_no_obs_state_is_shown(bench):
     server.service.event_loop.tick()
     assert (SUBARRAY, "obsState") not in server.sink.shown
     assert server.shows("State") == "UNKNOWN"
+    assert "obsState is not known; adminMode is not known;" in server.shows("Status")
     server.open()
     server.cycle()
     assert server.shows("obsState") == "SCANNING"

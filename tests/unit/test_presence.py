@@ -297,6 +297,20 @@ def test_a_controller_is_not_silent_when_a_broker_is_back_and_no_heartbeat_was_r
     assert ("controllerSilent", "sdp-facade/a") not in shown.find(later)
 
 
+def test_a_server_without_an_account_is_not_missed_right_after_an_outage():
+    """During the outage nobody could write one: each server was said to write none, with the advice to restart it."""
+    lives = signs_of_life()
+    shown = overview(heartbeats=lives, accounts_us={f"SdpFacade-{one}": as_time(NOW) for one in INSTANCES})
+    shown.judge(as_time(NOW))
+    for at in (NOW + 30 + second for second in range(12)):
+        for name in (*(f"SdpFacade-{one}" for one in INSTANCES), *WORKERS):
+            beat = HeartbeatMessage(component=name, incarnation="1", devices=[], time=as_time(at), interval=1.0)
+            lives.fold(replace(heartbeat_record(beat), timestamp_us=as_time(at)), count=True)
+        said = [text for text in shown.judge(as_time(at))[1] if "writes no account" in text]
+        assert len(said) == len(INSTANCES) * lives.can_tell, (at, said)
+    assert lives.can_tell
+
+
 def test_a_controller_that_has_been_silent_for_longer_than_the_topic_keeps_heartbeats_is_not_judged():
     shown = overview()
     shown.judge(as_time(NOW))

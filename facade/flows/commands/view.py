@@ -192,16 +192,16 @@ class SubarrayView(DeviceView):
 
     def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
         state, shown, _ = self._shown.look(self._device)
-        obs_state = shown or ""
-        health, reasons = self._health(now, obs_state)
-        mode = self._shown.states.label(self._device, ADMIN_MODE)
         known = self._shown.known()  # a part of the log shows old commands and states
+        obs_state = (known and shown) or ""
+        health, reasons = self._health(now, shown or "")
+        mode = self._shown.states.label(self._device, ADMIN_MODE) if known else ""
         line = (
-            f"The device is in {state} state; obsState is {obs_state or 'not known'}; adminMode is {mode};"
-            f" health is {health}."
+            f"The device is in {state} state; obsState is {obs_state or 'not known'}; adminMode is"
+            f" {mode or 'not known'}; health is {health}."
         )
         values: dict[str, Value] = {
-            **({OBS_STATE: obs_state} if known and obs_state else {}),
+            **({OBS_STATE: obs_state} if obs_state else {}),
             "healthState": health,
             "healthInfo": reasons,
             "versionId": self._release,

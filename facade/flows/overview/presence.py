@@ -105,7 +105,8 @@ class Presence(HealthSource):
                 alarm = None if followed else self._alarm(name, _SERVER, instance)
                 do = "Wait: its standby takes its place." if followed else f"Start it: sdp-facade serve {instance}."
                 yield HealthIssue(DEGRADED, text, alarm, host=self._host(name), response=do)
-            elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT:
+            # Nobody could write one while the bus was away.
+            elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT and self._heartbeats.can_tell:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 do = f"Read the log of the instance {instance}, which says why, and restart it."
                 yield HealthIssue(DEGRADED, text, of_bus=True, response=do)
