@@ -138,5 +138,5 @@ def _ask(address: ObjectAddress, start: bytes, body: bytes, within: float) -> En
             if header[:4] != _REQUEST[:4] or kind != start[7] + 1:
                 raise ValueError(header)
             (size,) = struct.unpack("<I" if order else ">I", header[8:])
-            # The body begins where numbers are aligned, as does that of an encapsulation after four octets.
+            # Numbers are aligned from the start of the message, 12 octets earlier; 4 octets in front do the same.
             return Encapsulation(bytes([order, 0, 0, 0]) + answer.read(min(size, _BODY_SIZE)))

@@ -5,7 +5,9 @@ right. The names in a record are its writer's own statement about itself and its
 its topic is the same act at the same time, and is listed once.
 
 Of a mode that a person sets on the operator's page, the device has a record with the process that wrote it, and the
-page has one with the person. They are one line, if act, device and process are the same.
+page has one with the person. They are one line, if act, device and number of the process are the same. In containers
+most processes have the number 1. So such a line also says which client Tango saw, and if several clients set the same
+mode at about the same time, their records stay apart: one of them would get the person of another.
 """
 
 import json
@@ -34,7 +36,7 @@ from facade.sdp.durations import parse_duration
 _CERTIFICATE = ("ssl.certificate", "ssl.keystore")
 """Begins the names of settings for a client's certificate, which is a login too."""
 _MODE, _PROCESS = "mode", ", process "
-"""Kind of acts that two records tell of, and what comes before the number of the process in both."""
+"""Kind of acts that have two records, and the text before the number of the process in both."""
 _NAMED = 4
 """Most roles that a line names."""
 _LONGEST = 17
@@ -96,20 +98,22 @@ def audited(begin: Time) -> dict[AuditEntry, str]:
 
 
 def joined(found: Mapping[AuditEntry, str]) -> dict[AuditEntry, str]:
-    """Return entries of which those of one act, by a device without a person and by a page with one, are one entry."""
+    """Return the entries; the two of a mode that was set on the page, by the device and by the page, become one."""
     both = dict(found)
     for page in [one for one in found if one.operator and one.kind == _MODE]:
         process = page.client.rpartition(_PROCESS)[2]
         same = [
-            (abs(one.time - page.time), one)
+            one
             for one in both
             if (one.act, one.target, one.kind, one.operator) == (page.act, page.target, _MODE, "")
             and one.client.endswith(f"{_PROCESS}{process}")
+            and abs(one.time - page.time) < _AWAY
         ]
-        away, device = min(same, default=(_AWAY, page))
-        if away < _AWAY:
+        if len({one.client for one in same}) == 1:
+            device = min(same, key=lambda one: abs(one.time - page.time))
             rests = f"{both.pop(device)}; the person on {both.pop(page)}"
-            both[device._replace(client=page.client, operator=page.operator)] = rests
+            said = f"written by {device.client}"
+            both[device._replace(client=page.client, operator=page.operator, said=said)] = rests
     return both
 
 

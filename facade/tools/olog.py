@@ -1,25 +1,23 @@
 """`sdp-facade olog`: posts the comments of operators to an Olog, the logbook of Phoebus, by its REST interface.
 
 Theory of operation. The comments are records on the bus already, each durable before its person hears so. This process
-reads them from a time on, and posts each as an entry of a logbook. Its position is the Olog itself: an entry has the id
-of its comment as a property, and before each post the Olog is asked for an entry with this id. So a process that starts
-again, on whatever host, goes over the comments of the last days once more and posts those that are missing. If it is
-killed after the Olog has taken an entry, the next one finds it. Two processes that run at once may both find none, so a
-deployment runs one.
+reads them from a time on, and posts each as an entry of a logbook. It keeps no position. An entry has the id of its
+comment as a property, and before each post the process asks the Olog for an entry with this id. After a restart, on any
+host, it reads the comments of the last days again, and posts those that the Olog does not have. Two processes that run
+at once may both find none, so a deployment runs one. The Olog passes over a part of a question that it does not know,
+and answers with entries of others. So an entry counts only if it has the id.
 
-An Olog that hangs or refuses an entry holds up nothing but this process. The comment waits, others are tried before it
-again, and the pauses grow.
+An Olog that hangs or refuses an entry holds up nothing but this process. A comment that was refused goes behind those
+that wait, and the pauses grow with each failure.
 """
 
 import base64
 import hashlib
-import http.client
 import json
 import logging
 import os
 from collections import deque
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -33,6 +31,7 @@ from facade.kernel.clock import Clock, SystemClock, Time, as_duration, as_second
 from facade.kernel.config import load_client_settings, without_secrets
 from facade.kernel.console import say
 from facade.kernel.errors import BusError, ConfigError
+from facade.kernel.http_request import send_request
 from facade.kernel.logs import start_logging
 from facade.kernel.manifest import AuditEntry
 from facade.kernel.printable import printable
@@ -51,7 +50,7 @@ _COMMENT, _ALARM = "comment", "alarm"
 PROPERTY: Final = "sdpcomment"
 """Name of the property with the id of a comment: small letters alone, by which each version of Olog finds it."""
 _PATIENCE: Final = 10.0
-"""Longest wait for each answer of the Olog [s]."""
+"""Longest wait for a whole answer of the Olog [s]."""
 _LARGEST: Final = 1_000_000
 """Largest answer [bytes]."""
 _PAUSES: Final = (2.0, 300.0)
@@ -71,7 +70,7 @@ class Comment(NamedTuple):
 
     @property
     def title(self) -> str:
-        """Return what it is about, in a line."""
+        """Return the title of its entry."""
         act = "" if self.entry.kind == _COMMENT else f"{self.entry.act}: "
         return printable(f"{act}{self.entry.target}")[:_LONGEST_TITLE]
 
@@ -87,13 +86,18 @@ class Olog:
         User and password, with a colon between; empty: none.
     """
 
-    def __init__(self, address: str, login: str, logbooks: Sequence[str], tags: Sequence[str]) -> None:
-        self._url = urlsplit(address)
-        if self._url.scheme not in ("http", "https") or not self._url.hostname or self._url.username:
+    def __init__(self, address: str, login: str, logbooks: Sequence[str], tags: Sequence[str], clock: Clock) -> None:
+        try:
+            url = urlsplit(address)
+            is_usable = url.scheme in ("http", "https") and url.hostname and url.username is None and url.port != 0
+        except ValueError:  # of its port, or of an address of IPv6
+            is_usable = False
+        if not is_usable:
             what = "expected an address such as https://olog.example.org/Olog, without a login"
             raise ConfigError(f"{what}, got {without_secrets(address)!r:.200}")
         if not logbooks:
             raise ConfigError("--logbook: expected at least one, got none")
+        self._url, self._clock = f"{url.scheme}://{url.netloc}{quote(url.path.rstrip('/'))}", clock
         self._login, self._user = login, login.partition(":")[0] or "sdp-facade"
         self._groups = {"logbooks": _named(logbooks), "tags": _named(tags)}
 
@@ -103,11 +107,16 @@ class Olog:
         Raises
         ------
         OSError
-            The Olog does not answer, or refuses the question.
+            The Olog does not answer, refuses the question, or answers another one.
         """
         query = urlencode({"properties": f"{PROPERTY}.id.{comment.id}", "size": 1})
         found = self._ask("GET", f"/logs/search?{query}")
-        return isinstance(found, dict) and bool(found.get("logs"))
+        logs = found.get("logs") if isinstance(found, dict) else None
+        if not isinstance(logs, list):
+            raise OSError(f"expected a list of entries, got {found!r:.200}")
+        if logs and comment.id not in json.dumps(logs):  # an Olog passes over what it does not know of a question
+            raise OSError(f"expected an entry with the property {PROPERTY}.id, which was asked for, got another one")
+        return bool(logs)
 
     def post(self, comment: Comment) -> None:
         """Make the entry of a comment; errors as of `has`."""
@@ -131,23 +140,20 @@ class Olog:
         )
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        url = self._url
-        kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
         headers = {"Accept": "application/json", "Content-Type": "application/json", "X-Olog-Client-Info": "sdp-facade"}
         if self._login:
             headers["Authorization"] = f"Basic {base64.b64encode(self._login.encode()).decode()}"
         content = None if body is None else json.dumps(body).encode()
-        with closing(kind(url.hostname or "", url.port, timeout=_PATIENCE)) as client:
-            try:
-                client.request(method, quote(url.path.rstrip("/")) + path, content, headers)
-                answer = client.getresponse()
-                said = answer.read(_LARGEST)
-                if not 200 <= answer.status < 300:
-                    told = said[:300].decode("utf-8", "replace")
-                    raise OSError(f"expected a status of 200 to 299, got {answer.status} {answer.reason}: {told}")
-                return json.loads(said)
-            except (http.client.HTTPException, ValueError) as error:
-                raise OSError(f"expected an answer in JSON, got {type(error).__name__}: {error}") from error
+        try:
+            status, reason, said = send_request(
+                *(method, self._url + path, content, headers), within=_PATIENCE, largest=_LARGEST, clock=self._clock
+            )
+            if not 200 <= status < 300:
+                told = said[:300].decode("utf-8", "replace")
+                raise OSError(f"expected a status of 200 to 299, got {status} {reason}: {told}")
+            return json.loads(said)
+        except (ValueError, RecursionError) as error:
+            raise OSError(f"expected an answer in JSON, got {type(error).__name__}: {error}") from error
 
 
 class CommentPoster:
@@ -232,7 +238,7 @@ def olog(
         text = os.environ.get(LOGIN, "") if login is None else login.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--login {login}: expected a file with USER:PASSWORD, got {error}") from error
-    to = Olog(address, text.strip(), logbook, tag or ())
+    to = Olog(address, text.strip(), logbook, tag or (), clock)
     begin = clock.now_us() - as_duration(parse_duration(since, "--since"))
     start_logging("component:olog")
     bus = KafkaBus(Connection(settings, clock=clock), client="olog")

@@ -22,6 +22,8 @@ class OlogServer:
         self.hangs, self.freed = Event(), Event()
         self.dies_after_taking = False
         """Whether it takes an entry and breaks the connection before it answers."""
+        self.answers_always: Any = None
+        """What it answers to each search; None: the entries."""
         self.refuses = ""
         """Part of the text of entries that it refuses."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
@@ -77,8 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(404, "no such place")
             return
         self.olog.searches += 1
-        logs = self.olog.find(parse_qs(asked.query)["properties"][0])
-        self._say(200, {"hitCount": len(logs), "logs": logs})
+        logs, told = self.olog.find(parse_qs(asked.query)["properties"][0]), self.olog.answers_always
+        self._say(200, {"hitCount": len(logs), "logs": logs} if told is None else told)
 
     def do_PUT(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -94,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(status, said)
 
     def _say(self, status: int, said: Any) -> None:
-        content = json.dumps(said).encode()
+        content = said if isinstance(said, bytes) else json.dumps(said).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))

@@ -39,9 +39,9 @@ def acted(now: float, comment: str = "seen") -> Record:
     return action_records(action)[0]
 
 
-def mode(now: float) -> Record:
+def mode(now: float, client: str = WHO) -> Record:
     message = StateMessage(
-        device=SUBARRAY, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=WHO
+        device=SUBARRAY, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=client
     )
     return state_record(message, "settings")
 
@@ -114,19 +114,25 @@ def test_a_mode_that_a_person_sets_on_the_page_is_one_line_with_the_person(log: 
     """Device and page each have a record of it; their clocks differ by less than a minute."""
     now = SystemClock().now()
 
-    def lines() -> list[tuple[str, str, str]]:
+    def lines() -> list[tuple[str, str, str, str]]:
         done = CliRunner().invoke(app, ["audit", "--json", "--kind", "mode"])
-        return [(one["operator"], one["client"], one["rests_on"]) for one in json.loads(done.output)]
+        return [(one["operator"], one["client"], one["said"], one["rests_on"]) for one in json.loads(done.output)]
 
     log |= {"settings": [mode(now - 300), mode(now - 200)], "page-acts": [at_page(now - 195)]}
-    (_, client, _), (person, both, rests) = lines()
+    (_, client, _, _), (person, both, said, rests) = lines()
     assert (client, person, both) == (WHO, "eve", "10.1.1.1 by web-1, process 4242")
+    assert said == f"written by {WHO}"
     assert rests.count("nothing: the brokers ask for no login") == 2
     # A mode of another process, of another time, or that was refused is not the person's.
     for other in (at_page(now - 200, process=42), at_page(now - 100), at_page(now - 200, refused=True)):
         log["page-acts"] = [other]
         assert [one[:2] for one in lines() if not one[0]] == [("", WHO), ("", WHO)]
+    # In containers each process may have the same number: of two clients neither gets the person.
+    log["page-acts"] = [at_page(now - 199)]
+    log["settings"] = [mode(now - 201, "10.0.0.9, process 4242"), mode(now - 200)]
+    assert sorted(one[0] for one in lines()) == ["", "", "eve"]
     # Each record is of one act.
+    log["settings"] = [mode(now - 300), mode(now - 200)]
     log["page-acts"] = [at_page(now - 199), at_page(now - 198, "ann")]
     assert sorted(one[0] for one in lines()) == ["", "ann", "eve"]
 

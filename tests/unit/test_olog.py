@@ -1,7 +1,10 @@
 """Comments of operators come to an Olog, each once, whatever is killed, hangs or refuses."""
 
+import socket
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,12 +13,16 @@ from facade.flows.overview.page_acts import act_record
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock, Time
 from facade.kernel.errors import ConfigError
+from facade.kernel.manifest import AuditEntry
 from facade.sdp.messages import PageAct
 from facade.tools import olog as of_olog
-from facade.tools.olog import PROPERTY, CommentPoster, Olog
+from facade.tools.olog import PROPERTY, Comment, CommentPoster, Olog
+from tests.support.drip import Drip
 from tests.support.heaps import BASE_US
 from tests.support.olog import LOGBOOK, LOGIN, TAG, OlogServer
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
+
+COMMENT = Comment("abc", AuditEntry(Time(BASE_US), "comment", "id-7", "", "anna", "text", "comment"))
 
 
 class Site:
@@ -28,7 +35,7 @@ class Site:
         self.now = self.start()
 
     def start(self, since: float = 0.0, deployment: str = "mid.") -> CommentPoster:
-        to = Olog(self.server.address, LOGIN, [LOGBOOK], [TAG])
+        to = Olog(self.server.address, LOGIN, [LOGBOOK], [TAG], self.clock)
         self.now = CommentPoster(MemoryBus(self.broker), to, deployment, Time(BASE_US + round(since * 1e6)), self.clock)
         return self.now
 
@@ -153,8 +160,36 @@ def test_text_of_people_has_no_control_characters(site: Site) -> None:
     assert not {"\x1b", "\r"} & {*log["description"], *log["title"]}
 
 
-@pytest.mark.parametrize("address", ["olog.example.org", "ftp://olog.example.org/Olog", "https://u:secret@example.org"])
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
+def test_an_answer_that_comes_byte_by_byte_ends_in_time(head: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, closing(Drip(server, head)) as clock:
+        to = Olog(f"http://127.0.0.1:{server.getsockname()[1]}", LOGIN, [LOGBOOK], [TAG], clock)
+        with pytest.raises(OSError, match="its answer takes longer than 10 s"):
+            to.has(COMMENT)
+
+
+@pytest.mark.parametrize(
+    "said", [{"logs": [{"id": 1, "properties": []}]}, [], {}, {"logs": None}, pytest.param(b"[" * 900_000, id="deep")]
+)
+def test_an_olog_that_answers_another_question_has_no_entry_and_gets_none(site: Site, said: Any) -> None:
+    """Neither may a comment count as posted because of an entry of others, nor be posted again after each start."""
+    site.server.answers_always = said
+    site.say("one")
+    site.wait()
+    assert (len(site.now.waiting), site.texts) == (1, [])
+    site.server.answers_always = None
+    site.wait(10)
+    assert site.texts == ["one"]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "olog.example.org", "ftp://olog.example.org/Olog", "https://u:secret@example.org", "https://:secret@example.org",
+        "https://olog.example.org:80a/Olog", "https://[olog/Olog",
+    ],
+)  # fmt: skip
 def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
     with pytest.raises(ConfigError, match="expected an address such as https") as error:
-        Olog(address, "", [LOGBOOK], [])
+        Olog(address, "", [LOGBOOK], [], ManualClock())
     assert "secret" not in str(error.value)

@@ -165,6 +165,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"type": "folder"}, "a name of 1 to 200"),
         (PLOT | {"name": ""}, "a name of 1 to 200"),
         (PLOT | {"type": 7}, "a type of 1 to 200"),
+        (PLOT | {"composition": None}, "a list of members"),
     ],
 )
 def test_what_is_no_display_is_refused(displays: Displays, tmp_path: Path, model: dict[str, Any], says: str) -> None:
@@ -201,6 +202,19 @@ def test_a_damaged_file_is_named_and_never_taken_for_no_display(displays: Displa
             call()
     newest.unlink()
     assert kept(displays) == (1, "Rates")
+
+
+def test_a_folder_that_cannot_be_read_is_not_taken_for_no_display(displays: Displays, tmp_path: Path) -> None:
+    """Without rights, or while the storage fails, a display must not look as if nobody had made it."""
+    displays.save(ANNA, "plot-1", 0, PLOT)
+    (folder,) = (tmp_path / "displays").iterdir()
+    (folder / "00000001 (copy).json").write_bytes(b"{")  # by an administrator
+    assert kept(displays) == (1, "Rates")
+    folder.rename(tmp_path / "away")
+    folder.touch()
+    for call in (lambda: displays.read("plot-1"), lambda: displays.versions("plot-1")):
+        with pytest.raises(NotADirectoryError):
+            call()
 
 
 def test_operators_change_displays_and_everybody_sees_them(page: TestClient) -> None:

@@ -5,7 +5,8 @@ import hashlib
 import json
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sdp_facade_clients.web.feed import Feed
 from sdp_facade_clients.web.oidc import CONFIRMED_EACH, LONGEST_UNCONFIRMED, SignInRefused, SignOn, make_sign_on
 from sdp_facade_clients.web.site import Site
 from tests.support.deployment import ICD
+from tests.support.drip import Drip
 from tests.support.provider import CLIENT, SECRET, Provider, provider
 from tests.support.waiting import until
 from tests.unit.test_web_app import COMMAND, DEVICES, HOST, PEOPLE, Asked, kept, sign_in
@@ -381,28 +383,6 @@ def test_a_session_ends_at_its_bound_also_while_the_provider_is_away(
     assert (me["name"], me["unconfirmed"], me["ended"]) == ("", False, True)
 
 
-class Drip(ManualClock):
-    """A clock of somebody who waits for bytes: with each look another one comes, a second later."""
-
-    def __init__(self, server: socket.socket, head: bytes) -> None:
-        super().__init__()
-        server.setblocking(False)
-        self._server, self._head, self._connection = server, head, ExitStack()
-        self._send: Callable[[bytes], object] = lambda data: None
-
-    def monotonic(self) -> float:
-        with suppress(BlockingIOError):  # nobody has come, or somebody is here already
-            connection, _ = self._server.accept()
-            self._send = self._connection.enter_context(connection).sendall
-            self._send(self._head)
-        self._send(b"H")
-        self.sleep(1.0)
-        return super().monotonic()
-
-    def close(self) -> None:
-        self._connection.close()
-
-
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
 def test_an_answer_that_comes_byte_by_byte_ends_in_time(given: Provider, tmp_path: Path, head: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, closing(Drip(server, head)) as clock:
@@ -424,7 +404,7 @@ def test_another_issuer_s_document_is_refused(
 
 
 def test_no_provider_at_all_is_told(sign_on: SignOn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oidc.http.client.HTTPConnection, "connect", lambda self: (_ for _ in ()).throw(OSError("gone")))
+    monkeypatch.setattr(HTTPConnection, "connect", lambda self: (_ for _ in ()).throw(OSError("gone")))
     with pytest.raises(InfraError, match=r"does not answer \(http.*\): gone; sign in with a token instead"):
         sign_on.begin("begun")
 

@@ -100,7 +100,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def json_answer(content: Any, status: int = 200) -> Response:
-    """Return an answer in JSON, which nobody may keep."""
+    """Return an answer in JSON that no cache keeps."""
     return _encoded(_encode(content), status)
 
 

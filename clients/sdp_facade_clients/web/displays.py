@@ -3,11 +3,12 @@
 The objects of Open MCT (a plot, a layout, a folder) are kept one by one. Each has a folder whose name is the digest of
 its id, so no text of a browser becomes a path. Each version is a file with a number, which is written whole and never
 changed. A change names the version that it is based on. If that is not the newest, or another server has just written
-the next number, the change is refused: nobody overwrites what they have not seen. Only folders of Open MCT are merged,
-because two people who each add a display to the same folder do not contradict each other.
+the next number, the change is refused, because the person has not seen what it would replace. Only folders of Open MCT
+are merged: two people who each add a display to the same folder do not contradict each other.
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ _LONGEST_NAME: Final = 200
 ROOT: Final = "root"
 """The folder in which all others are."""
 _ID: Final = re.compile(r"[0-9A-Za-z-]{1,64}")
-_SUFFIX: Final = ".json"
+_FILE: Final = re.compile(r"([0-9]{8})\.json")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -112,11 +113,15 @@ class Displays:
     def _path(self, id: str, number: int) -> Path:
         if not _ID.fullmatch(id):
             raise ConfigError(f"id: expected 1 to 64 letters, digits and hyphens, got {id!r:.100}")
-        return self._folder / hashlib.sha256(id.encode()).hexdigest()[:32] / f"{number:08}{_SUFFIX}"
+        return self._folder / hashlib.sha256(id.encode()).hexdigest()[:32] / f"{number:08}.json"
 
     def _numbers(self, id: str) -> Sequence[int]:
         """Return the numbers of the versions of an object; the oldest first."""
-        return sorted(int(path.stem) for path in self._path(id, 0).parent.glob(f"[0-9]*{_SUFFIX}"))
+        try:
+            names = os.listdir(self._path(id, 0).parent)
+        except FileNotFoundError:  # any other error does not mean that there is none
+            return []
+        return sorted(int(found[1]) for found in map(_FILE.fullmatch, names) if found)
 
     def _version(self, id: str, number: int) -> _Version:
         path = self._path(id, number)
@@ -150,10 +155,12 @@ def _check(model: dict[str, Any]) -> None:
     for name in ("name", "type"):
         if not (isinstance(text := model.get(name), str) and 0 < len(text) <= _LONGEST_NAME):
             raise ConfigError(f"model: expected a {name} of 1 to {_LONGEST_NAME} characters; nothing was done")
+    if not isinstance(model.get("composition", []), list):
+        raise ConfigError("model: expected a list of members in composition; nothing was done")
 
 
 def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Return whether two models are alike, whoever saved them when."""
+    """Return whether two models are alike but for their times and people."""
     times = dict.fromkeys(("created", "createdBy", "modified", "modifiedBy", "persisted"))
     return one | times == other | times
 

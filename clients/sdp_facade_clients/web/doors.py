@@ -208,7 +208,7 @@ class Doors:
         return session
 
     def key_of(self, session: str) -> bytes:
-        """Return the key of the person of a session, who may have no rights now; empty: there is no such session."""
+        """Return the key of the person of a session, with rights or without; empty: there is no such session."""
         found = self._sessions.get(session)
         return found.person if found is not None and self._lasts(found) else b""
 
@@ -226,7 +226,7 @@ class Doors:
         return {one.person for one in self._sessions.values() if self._lasts(one)}
 
     def who(self, session: str, *, used: bool = False) -> Person:
-        """Return the person of a session, or `NOBODY` if there is no such session any more.
+        """Return the person of a session, or `NOBODY` if it does not exist or has ended.
 
         Parameters
         ----------

@@ -13,14 +13,10 @@ they are suspended after the minute, because a role may have gone.
 import base64
 import hashlib
 import hmac
-import http.client
-import io
 import logging
 import re
-import socket
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -35,6 +31,7 @@ from joserfc.jws import JWSRegistry
 from facade.flows.commands.approvals import signature
 from facade.kernel.clock import Clock
 from facade.kernel.errors import ConfigError, FacadeError, InfraError
+from facade.kernel.http_request import send_request
 from sdp_facade_clients.web.doors import LOCAL, PageRole, Person, read_secret
 
 _log = logging.getLogger(__name__)
@@ -132,7 +129,7 @@ class _Known:
 
 
 class SignOn:
-    """People who have signed in by the provider, by keys that are not the digest of any token.
+    """People who have signed in by the provider. Their keys differ from those of people with tokens.
 
     Parameters
     ----------
@@ -362,58 +359,22 @@ class SignOn:
 
     def _ask(self, method: str, url: str, body: str | None = None, head: Mapping[str, str] | None = None) -> Any:
         """Return the JSON object that the provider answers with; a redirect is not followed."""
-        what, parts = f"the provider of sign-ins does not answer ({urljoin(url, '/')})", urlsplit(url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        if parts.scheme != urlsplit(self._settings.issuer).scheme:
+        what = f"the provider of sign-ins does not answer ({urljoin(url, '/')})"
+        if urlsplit(url).scheme != urlsplit(self._settings.issuer).scheme:
             raise InfraError(f"{self.name}: expected addresses of the scheme of the issuer, got {url!r:.200}")
-        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
-        until = self._clock.monotonic() + _PATIENCE
-
-        def read(sock: socket.socket, **how: Any) -> http.client.HTTPResponse:
-            bounded: Any = _Answer(sock, until, self._clock)
-            return http.client.HTTPResponse(bounded, **how)
-
+        headers = {"Accept": "application/json", **(head or {})}
         try:
-            with closing(kind(parts.hostname or "", parts.port, timeout=_PATIENCE)) as client:
-                client.response_class = read  # type: ignore[assignment]
-                client.request(method, path, body, {"Accept": "application/json", **(head or {})})
-                answer = client.getresponse()
-                status, said = answer.status, msgspec.json.decode(answer.read(_LARGEST_ANSWER), type=dict[str, Any])
-        except (OSError, ValueError, http.client.HTTPException) as error:
+            status, _, content = send_request(
+                *(method, url, body, headers), within=_PATIENCE, largest=_LARGEST_ANSWER, clock=self._clock
+            )
+            said = msgspec.json.decode(content, type=dict[str, Any])
+        except (OSError, ValueError, RecursionError) as error:
             raise InfraError(f"{what}: {error}; sign in with a token instead") from error
         if status == 400 and said.get("error") == "invalid_grant":
             raise SignInRefused(f"{self.name} refuses: {_error(said)}")
         if status != 200:
             raise InfraError(f"{what}: expected 200, got {status}: {_error(said)}; sign in with a token instead")
         return said
-
-
-class _Answer(io.RawIOBase):
-    """The bytes of an answer, all of which come until a time: a socket's own timeout begins again with each of them."""
-
-    def __init__(self, sock: socket.socket, until: float, clock: Clock) -> None:
-        self._sock, self._until, self._clock = sock, until, clock
-        self._bytes = sock.makefile("rb", buffering=0)
-
-    def makefile(self, _: str) -> io.BufferedReader:
-        """Return the file that the answer is read from."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        """Return that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        """Read what has come."""
-        if (left := self._until - self._clock.monotonic()) <= 0:
-            raise TimeoutError(f"its answer takes longer than {_PATIENCE:g} s")
-        self._sock.settimeout(left)
-        return self._bytes.readinto(buffer)
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._bytes.close()
-        super().close()
 
 
 def make_sign_on(path: Path, secret: str, clock: Clock) -> SignOn:

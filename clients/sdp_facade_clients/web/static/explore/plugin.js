@@ -1,7 +1,7 @@
 // SDP in Open MCT: each attribute as telemetry, live and of the past, with its staleness; commands and alarms as rows; alarms
 // as faults. People build displays from them without a line of code.
 
-import { act, ask, devicesOf, isCut, look, marks, onNews, start, store } from "../store.js";
+import { act, ask, devicesOf, follow, isCut, look, marks, onNews, start, store } from "../store.js";
 import { sharedDisplays } from "./displays.js";
 import { EVENTS, events, eventsObject } from "./events.js";
 
@@ -99,9 +99,9 @@ const telemetry = {
     return [...older, ...newer].filter(({ utc }) => utc >= from && utc <= end);
   },
   subscribe({ identifier: { key } }, give) {
-    ask("follow", { device: deviceOf(key) }).catch(() => {});
     let last = null;
     return onNews(() => {
+      follow(deviceOf(key));
       const now = datum(key);
       if (now.utc && (now.utc !== last?.utc || now.quality !== last?.quality)) give((last = now));
     });
