@@ -27,7 +27,7 @@ import typer
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import Clock, SystemClock, Time, as_duration, as_seconds, utc_seconds
+from facade.kernel.clock import Clock, SystemClock, Time, as_duration, to_ms, utc_seconds
 from facade.kernel.config import load_client_settings, without_secrets
 from facade.kernel.console import say
 from facade.kernel.errors import BusError, ConfigError
@@ -135,7 +135,7 @@ class Olog:
                 "level": "Info",
                 **self._groups,
                 "properties": [property_],
-                "events": [{"name": "comment", "instant": round(as_seconds(one.time) * 1000)}],
+                "events": [{"name": "comment", "instant": to_ms(one.time)}],
             },
         )
 
@@ -225,7 +225,9 @@ def olog(
             envvar=f"{LOGIN}_FILE", help=f"File with USER:PASSWORD of the Olog; {LOGIN} may have the text itself."
         ),
     ] = None,
-    since: Annotated[str, typer.Option(help="Age of the oldest comments that are posted, such as 12h or 7d.")] = "7d",
+    oldest: Annotated[
+        str, typer.Option(metavar="DURATION", help="Age of the oldest comments that are posted, such as 12h or 7d.")
+    ] = "7d",
 ) -> None:
     """Post operators' comments to an Olog, each once: one process of a site.
 
@@ -239,7 +241,7 @@ def olog(
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--login {login}: expected a file with USER:PASSWORD, got {error}") from error
     to = Olog(address, text.strip(), logbook, tag or (), clock)
-    begin = clock.now_us() - as_duration(parse_duration(since, "--since"))
+    begin = clock.now_us() - as_duration(parse_duration(oldest, "--oldest"))
     start_logging("component:olog")
     bus = KafkaBus(Connection(settings, clock=clock), client="olog")
     with stopping() as is_stopped:

@@ -237,7 +237,7 @@ for words in {calls!r}:
 
 def test_of_several_tango_databases_the_first_that_answers_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that stands still takes connections: PyTango would wait for it, 9 s for each call."""
-    answer = b"GIOP\1\0\1\4" + struct.pack("<III", 8, 1, 1)
+    answer = b"GIOP\1\0\1\1" + struct.pack("<IIII", 12, 0, 1, 0)  # a reply without an exception
     with (
         socket.create_server(("127.0.0.1", 0)) as standing_still,
         socket.create_server(("127.0.0.1", 0)) as one,

@@ -211,7 +211,6 @@ FAILING: list[tuple[str, Edit, str]] = [
     ("one_source_at_most", attribute("heapRate", account=ACCOUNT), "account"),
     ("totals_are_counts", attribute("heapRate", total=True), "total"),
     ("totals_are_counts", attribute("flood", "SdpAlerts", total=True), "total"),
-    ("totals_are_named", attribute("alertsTotal", "SdpAlerts", total=False), "total"),
     ("only_provided_values_are_written", attribute("heapRate", access="READ_WRITE"), "access"),
     ("sourced_values_are_scalars", attribute("heapRate", length=3), "length"),
     ("topics_exist", attribute("heapRate", source_topic="heaps"), "source.topic"),

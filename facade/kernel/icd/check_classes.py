@@ -122,8 +122,6 @@ def _of_attribute(icd: Icd, owner: DeviceClass, a: Attribute, units: frozenset[s
     yield "one_source_at_most", "account", not (a.source and a.account), "none beside source", NO_VALUE
     is_right = not a.total or (a.type in _INTEGERS and not has_source)
     yield "totals_are_counts", "total", is_right, "false, unless it is an integer without a source", a.total
-    is_right = a.is_total or not a.name.endswith("Total")
-    yield "totals_are_named", "total", is_right, f"true, because it is called {a.name}", a.total
     is_right = a.access != "READ_WRITE" or not has_source
     yield "only_provided_values_are_written", "access", is_right, "'READ', because it has a source", a.access
     is_right = not a.length or not has_source
