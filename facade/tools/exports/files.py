@@ -31,9 +31,11 @@ WHOLLY_OWNED = ("pogo/*.xmi", "docs/reference/*.md", "schemas/tables/*.schema.js
 BY_HAND = frozenset(
     f"docs/reference/{page}.md"
     for page in (
+        "archive",
         "command-life",
         "extras",
         "glossary",
+        "kafka",
         "limits",
         "packages",
         "positions",
