@@ -420,6 +420,7 @@ def test_a_site_without_the_archive_has_an_interface_without_its_device() -> Non
     assert icd.classes.keys() == ICD.classes.keys() - {"SdpArchive"}
 
 
+@pytest.mark.needs("facade.archive")
 def test_a_folder_as_a_whole_has_all_parts_in_the_order_of_the_installed_interface() -> None:
     icd, _ = read(interface())
     assert icd is not None
