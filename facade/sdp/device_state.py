@@ -123,7 +123,7 @@ class DeviceStates(Flow):
         return {"are_lost": True} if self._is_incomplete else {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Forget the initial values if a former run did: who has reported nothing since is not known better."""
+        """Forget the initial values if a former run did, because no report may have come since then."""
         if state.get("are_lost"):
             self._forget_initial()
 

@@ -114,7 +114,7 @@ class Olog:
         logs = found.get("logs") if isinstance(found, dict) else None
         if not isinstance(logs, list):
             raise OSError(f"expected a list of entries, got {found!r:.200}")
-        if logs and comment.id not in json.dumps(logs):  # an Olog passes over what it does not know of a question
+        if logs and comment.id not in json.dumps(logs):  # an Olog ignores parameters that it does not support
             raise OSError(f"expected an entry with the property {PROPERTY}.id, which was asked for, got another one")
         return bool(logs)
 

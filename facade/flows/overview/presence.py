@@ -105,7 +105,7 @@ class Presence(HealthSource):
                 alarm = None if followed else self._alarm(name, _SERVER, instance)
                 do = "Wait: its standby takes its place." if followed else f"Start it: sdp-facade serve {instance}."
                 yield HealthIssue(DEGRADED, text, alarm, host=self._host(name), response=do)
-            # Nobody could write one while the bus was away.
+            # While the bus was away, no server could write its account.
             elif self._is_known(name) and self._without_account(name) > _NO_ACCOUNT and self._heartbeats.can_tell:
                 text = f"device server {instance} is alive but writes no account: the figures of its streams are old"
                 do = f"Read the log of the instance {instance}, which says why, and restart it."

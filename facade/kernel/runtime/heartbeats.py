@@ -209,7 +209,7 @@ class Heartbeats(Flow):
         else:
             self._flowed += max(at - self._newest, NOTHING)
             if self._flowed > _ALL_BACK and self._back_at < self._flowing_since:
-                # Outages recur: only those are silent who were not heard since the first one.
+                # In outages that recur, a process is silent if it has not been heard since the first of them.
                 self._before, self._back_at, self._flowed = self._back_at, self._flowing_since, at - self._flowing_since
         self._newest = at
         self.newest[heartbeat.component] = Heard(heartbeat, at)
