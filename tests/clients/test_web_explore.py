@@ -1,14 +1,12 @@
 """Open MCT on the operator's page in a real browser: displays of everybody, histories, commands and alarms."""
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from facade.archive.stores import FolderStore
@@ -21,6 +19,7 @@ from sdp_facade_clients.web.archived import ArchivedAnswers
 from sdp_facade_clients.web.displays import Displays
 from sdp_facade_clients.web.doors import Doors, read_tokens
 from sdp_facade_clients.web.site import Site
+from tests.clients.page_server import in_background
 from tests.clients.test_web_past import DEVICES
 from tests.support.deployment import ICD
 from tests.support.waiting import HANG, until
@@ -64,16 +63,8 @@ class Place:
             answers=ArchivedAnswers(FolderStore(self._folder / "archive"), ICD, site, clock, 50),
             displays=Displays(self._folder / "displays", clock) if self._is_shared else None,
         )
-        config = uvicorn.Config(app, port=self.port, log_config=None, timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        serving = threading.Thread(target=server.run)
-        serving.start()
-        until(lambda: server.started, "the page is served")
-        try:
+        with in_background(app, self.port):
             yield scene
-        finally:
-            server.should_exit = True
-            serving.join()
 
 
 @pytest.fixture(autouse=True)

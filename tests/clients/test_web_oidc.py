@@ -3,10 +3,8 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, expect
 
 from facade.infra.ports import choose_port
@@ -18,9 +16,10 @@ from sdp_facade_clients.web.doors import Doors
 from sdp_facade_clients.web.feed import Feed
 from sdp_facade_clients.web.oidc import make_sign_on
 from sdp_facade_clients.web.site import Site
+from tests.clients.page_server import in_background
 from tests.support.deployment import ICD
 from tests.support.provider import Provider, provider
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG
 from tests.unit.test_web_app import DEVICES, Asked
 from tests.unit.test_web_feed import Recorded
 from tests.unit.test_web_oidc import settings
@@ -49,13 +48,8 @@ def address(given: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         hosts=["localhost"],
         sign_on=sign_on,
     )
-    server = uvicorn.Server(uvicorn.Config(app, port=port, log_config=None, timeout_graceful_shutdown=1))
-    thread = Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started, "the server of the page has started")
-    yield home
-    server.should_exit = True
-    thread.join(HANG)
+    with in_background(app, port):
+        yield home
 
 
 def test_a_person_signs_in_by_the_provider_and_out_of_all_browsers(

@@ -1,14 +1,12 @@
 """The page shows a second of the past in a real browser, and nobody acts there."""
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-import uvicorn
 from playwright.sync_api import Browser, Page, Route, expect
 
 from facade.archive.stores import FolderStore
@@ -20,8 +18,9 @@ from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.archived import ArchivedAnswers
 from sdp_facade_clients.web.doors import Doors, read_tokens
 from sdp_facade_clients.web.site import Site
+from tests.clients.page_server import in_background
 from tests.support.deployment import ICD, MASTER
-from tests.support.waiting import HANG, until
+from tests.support.waiting import HANG
 from tests.unit import test_post_mortem as post_mortem
 from tests.unit.test_history_archive import RATE
 from tests.unit.test_moment_archive import SUBARRAY, night
@@ -56,15 +55,8 @@ def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, post_mor
     answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50, post_mortems)
     doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), SystemClock())
     app = make_app(scene.feed, site, doors, hosts=["localhost"], answers=answers, keep=kept.append, comment=kept.append)
-    server = uvicorn.Server(
-        uvicorn.Config(app, port=(port := choose_port()), log_config=None, timeout_graceful_shutdown=1)
-    )
-    serving = threading.Thread(target=server.run)
-    serving.start()
-    until(lambda: server.started, "the page is served")
-    yield f"http://localhost:{port}"
-    server.should_exit = True
-    serving.join()
+    with in_background(app, port := choose_port()):
+        yield f"http://localhost:{port}"
 
 
 def opened(browser: Browser, address: str) -> Page:
