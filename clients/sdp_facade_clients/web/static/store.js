@@ -11,7 +11,7 @@ const SILENT_MS = 2200; // the server sends a frame at least each second
 
 export const store = {
   site: null, // see clients/sdp_facade_clients/web/site.py, description
-  me: { name: "", role: "viewer", can_sign_in: false, unconfirmed: false, ended: false }, // a session that has ended, or pauses, is said
+  me: { name: "", role: "viewer", can_sign_in: false, unconfirmed: false, ended: false }, // the page says whether a session ended or waits
   values: new Map(), // "device/attribute" -> [value, quality, time, error], of now or of the shown second
   past: null, // what the archive has of the second that the page shows; null: it shows now
   away: "", // why the Tango database does not answer
