@@ -31,7 +31,7 @@ test: $(STAMP) ## Run all tests, with a real Kafka and a real Tango database
 	@BIN=$(BIN) PROCESSES=$(PROCESSES) scripts/test $(ARGS)
 
 clients: $(STAMP) $(CLIENTS) ## Test with other people's Tango clients: TangoGQL (Taranta), JTango (Jive), C++, taurus, itango, dsconfig
-	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/clients $(ARGS)
+	$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/interoperability $(ARGS)
 
 conformance: $(STAMP) ## Compare a running system with the ICD (TANGO_HOST, KAFKA_BOOTSTRAP, SDP_TOPIC_PREFIX; ARGS=--active commands it)
 	$(BIN)/sdp-facade conformance $(ARGS)
@@ -66,7 +66,7 @@ ways: $(STAMP) ## Count the files that a heap, a command, an alert, a table and 
 chart: $(STAMP) ## Check docker/helm by Helm, and compare it with what Kustomize renders (needs Go, which gets both)
 	GOBIN=$(abspath $(BIN)) go install helm.sh/helm/v3/cmd/helm@v3.16.4
 	GOBIN=$(abspath $(BIN)) go install sigs.k8s.io/kustomize/kustomize/v5@v5.5.0
-	$(BIN)/pytest --numprocesses 0 tests/unit/test_docker_helm.py tests/unit/test_docker_kubernetes.py $(ARGS)
+	$(BIN)/pytest --numprocesses 0 tests/repository/test_docker_helm.py tests/repository/test_docker_kubernetes.py $(ARGS)
 
 lint: ## Check style, types, layers, prose, and that the ICD and all that is derived from it agree
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going --output-sync=target check-types check-style check-interface check-prose
@@ -129,5 +129,5 @@ $(DOCS): $(STAMP)
 	$(BIN)/pip install --quiet --editable '.[docs]'
 	@touch $@
 
-$(CLIENTS): $(wildcard tests/clients/requirements-*.txt tests/clients/debian-*.txt tests/clients/jtango/* tests/clients/cpp/*) scripts/bootstrap | $(STAMP)
+$(CLIENTS): $(wildcard tests/interoperability/requirements-*.txt tests/interoperability/debian-*.txt tests/interoperability/jtango/* tests/interoperability/cpp/*) scripts/bootstrap | $(STAMP)
 	@scripts/bootstrap clients

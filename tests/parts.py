@@ -1,16 +1,14 @@
 """The borders of the parts, proven: ``make parts``.
 
 Each part gets a fresh virtual environment with the packages of its extras only, and a tree with its own packages and
-those that it may import. There the tests pass that import nothing else. They are found by what they import, also
-through other modules of the tests. What else a test or a module of tests needs, it says itself:
-``pytest.mark.needs("batches")`` names an extra, ``needs("facade.sdk")`` a package, and ``needs("repository")`` files
-that no part has.
+those that it may import. There the tests in the folder of ``tests/`` with the name of the part pass. What else a test
+or a module of tests needs, it says itself: ``pytest.mark.needs("batches")`` names an extra, ``needs("facade.sdk")`` a
+package, and ``needs("repository")`` files that no part has.
 
 Without names, the kernel and the SDK are tried, and each other part of which a file has changed since the branch left
 ``main``; on ``main`` itself, since the commit before; a clone without that commit tries these two only.
 """
 
-import ast
 import os
 import re
 import shutil
@@ -20,7 +18,6 @@ import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -32,7 +29,6 @@ TOOLS = ("greenlet", "hypothesis", "pytest", "pytest-forked", "pytest-timeout", 
 """Packages of the extra test."""
 SHIPPED = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 """Folders that a wheel has beside the packages."""
-OURS = ("facade", "devices", "sdp_facade_clients", "sdp_facade_lab", "sdp_facade_sdk", "tests", "examples")
 
 
 CONFTEST = """import pytest
@@ -58,11 +54,6 @@ class Part(NamedTuple):
     """Folders of packages that it may import."""
     extras: tuple[str, ...] = ()
     """None: the distribution without extras."""
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """Return its packages, of which a test imports one, to count as the part's."""
-        return tuple(map(dotted, self.packages))
 
     @property
     def has(self) -> set[str]:
@@ -106,12 +97,12 @@ def wanted() -> list[str]:
     """Return the parts to try."""
     files = changed()
     about_all = bool({"pyproject.toml", "tests/parts.py"} & {*files})
-    return [name for name, part in PARTS.items() if name in ALWAYS or about_all or any(map(is_of(part), files))]
+    return [name for name in PARTS if name in ALWAYS or about_all or any(map(is_of(name), files))]
 
 
-def is_of(part: Part) -> Callable[[str], bool]:
-    """Return whether a file is one of a part."""
-    return lambda file: file.startswith(tuple(f"{package}/" for package in part.packages))
+def is_of(name: str) -> Callable[[str], bool]:
+    """Return whether a file is one of a part, or of its tests."""
+    return lambda file: file.startswith(tuple(f"{folder}/" for folder in (*PARTS[name].packages, f"tests/{name}")))
 
 
 def changed() -> list[str]:
@@ -136,17 +127,17 @@ def git(*argv: str) -> str | None:
 def passes(name: str) -> bool:
     """Make the environment and the tree of a part, and run its tests."""
     part, began = PARTS[name], time.monotonic()
-    unit = sorted(ROOT.glob("tests/unit/test_*.py"))
-    tests = [path for path in unit if belongs(path, part) and needs(path) <= part.has]
+    found = sorted(ROOT.glob(f"tests/{name}/test_*.py"))
+    tests = [path.relative_to(ROOT) for path in found if needs(path) <= part.has]
     print(f"{name}: {len(tests)} files of tests, extras {', '.join(part.extras) or 'none'}", flush=True)
     with TemporaryDirectory(prefix=f"parts-{name}-") as folder:
         tree, environment = Path(folder, "tree"), Path(folder, "environment")
-        fill(tree, part, tests)
+        fill(tree, part)
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
         python = environment / "bin" / "python"
         (tree / "tests" / "conftest.py").write_text(CONFTEST.format(has=part.has))
         subprocess.run(install(python, packages_of({*extras_of(part.extras)})), check=True)
-        argv = [python, "-m", "pytest", "-q", "--numprocesses=0", "--durations=0", "--durations-min=5", "tests/unit"]
+        argv = [python, "-m", "pytest", "-q", "--numprocesses=0", "--durations=0", "--durations-min=5", *tests]
         clean = os.environ | {"PYTHONPATH": str(tree / "clients")}
         # The parts write at the same time: each says at its end what its tests have said.
         pipe, both = subprocess.PIPE, subprocess.STDOUT
@@ -188,8 +179,8 @@ def index() -> list[str]:
     return ["--index-url", found[-1]] if found else []
 
 
-def fill(tree: Path, part: Part, tests: list[Path]) -> None:
-    """Copy the packages and the tests of a part, and what describes their distribution."""
+def fill(tree: Path, part: Part) -> None:
+    """Copy the packages of a part, the tests, and what describes their distribution."""
     for package in {*part.packages, *part.below}:
         shutil.copytree(
             ROOT / package, tree / package, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True
@@ -197,13 +188,9 @@ def fill(tree: Path, part: Part, tests: list[Path]) -> None:
         for parent in Path(package).parents[:-1]:
             if (ROOT / parent / "__init__.py").exists():
                 shutil.copy(ROOT / parent / "__init__.py", tree / parent)
-    for folder in (*SHIPPED, "docs/how-to", "tests/simulation", "tests/support"):
+    for folder in (*SHIPPED, "docs/how-to", "tests"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    beside = {ROOT / f"{name.replace('.', '/')}.py" for test in tests for name in imported(test)}
-    beside = {file for file in beside if file.is_relative_to(ROOT / "tests") and file.exists()}
-    for file in (*tests, *beside, ROOT / "pyproject.toml"):
-        (tree / file.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, tree / file.relative_to(ROOT))
+    shutil.copy(ROOT / "pyproject.toml", tree)
     about = tree / f"{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}.dist-info"
     about.mkdir()
     (about / "METADATA").write_text(f"Metadata-Version: 2.3\nName: {PROJECT['name']}\nVersion: {PROJECT['version']}\n")
@@ -226,53 +213,10 @@ def dotted(folder: str) -> str:
     return folder.removeprefix("clients/").replace("/", ".")
 
 
-def belongs(test: Path, part: Part) -> bool:
-    """Return whether a test is of a part: it imports the part, and nothing that the tree lacks."""
-    allowed = tuple(map(dotted, (*part.packages, *part.below)))
-    modules = {one for one in imported(test) if not one.startswith("tests")}
-    is_own = any(is_in(one, part.own) for one in modules)
-    return is_own and all(is_in(one, (*allowed, "facade.__version__")) for one in modules)
-
-
 def needs(test: Path) -> set[str]:
     """Return what a module of tests as a whole needs beside its part."""
     found = re.findall(r"^pytestmark = .*\bneeds\((.+?)\)", test.read_text(), re.MULTILINE)
     return {one for arguments in found for one in re.findall(r'"([^"]+)"', arguments)}
-
-
-def is_in(module: str, packages: tuple[str, ...]) -> bool:
-    """Return whether a module is, or is inside, one of some packages."""
-    return any(module == one or module.startswith(f"{one}.") for one in packages)
-
-
-def imported(test: Path) -> set[str]:
-    """Return our modules that a test imports, also through modules of the tests."""
-    found, waiting = set[str](), [test]
-    while waiting:
-        for name in _imported(waiting.pop()) - found:
-            found.add(name)
-            support = ROOT / f"{name.replace('.', '/')}.py"
-            waiting += [support] if name.startswith("tests.") and support.exists() else []
-    return found
-
-
-@cache
-def _imported(file: Path) -> frozenset[str]:
-    return frozenset(name for name in names(ast.parse(file.read_text())) if name.partition(".")[0] in OURS)
-
-
-def names(tree: ast.Module) -> Iterator[str]:
-    """Yield what a module imports; a name from a package of ours that is a module itself, as this module."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            for one in node.names:
-                whole = f"{node.module}.{one.name}"
-                is_module = (ROOT / whole.replace(".", "/")).is_dir() or (
-                    ROOT / f"{whole.replace('.', '/')}.py"
-                ).exists()
-                yield whole if is_module or node.module == "facade" else node.module
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 from facade.kernel.manifest import Manifest, manifests
 from sdp_facade_lab.bench.cli import MEASUREMENTS
 from sdp_facade_lab.fault_runs.frame import FLOWS as FAULT_RUNS
-from tests.parts import PARTS, imported
+from tests.parts import PARTS, dotted
 from tests.simulation.site import FLOWS as SIMULATED
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +60,7 @@ def faults(claims: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[st
                 yield from _claim(f"flow.{name}.{claim}", entry[claim], _words(found[name]), found[name])
     for name, entry in claims["part"].items():
         yield from _fields(f"part.{name}", entry, {*OF_PARTS, "lifecycle", "folder"})
-        words = [*PARTS[name].own, entry["folder"]] if name in PARTS else [entry["folder"]]
+        words = [*map(dotted, PARTS[name].packages), entry["folder"]] if name in PARTS else [entry["folder"]]
         for claim in entry.keys() & OF_PARTS.keys():
             yield from _claim(f"part.{name}.{claim}", entry[claim], words, None)
 
@@ -114,9 +114,18 @@ def _claim(where: str, claim: Any, words: list[str], manifest: Manifest | None) 
     text = (ROOT / path).read_text()
     if test and not re.search(rf"^(?:async )?def {re.escape(test)}\(", text, re.MULTILINE):
         yield f"{where}: {path}: there is no {test}"
-    modules = imported(ROOT / path) if path.endswith(".py") else ()
-    if not _has("\n".join([text, *modules]), [*words, *(word.replace("/", ".") for word in words)]):
+    if not _has(_with_support(ROOT / path), [*words, *(word.replace("/", ".") for word in words)]):
         yield f"{where}: {path}: expected one of {', '.join(words)} in it"
+
+
+def _with_support(file: Path) -> str:
+    """Return a text, and those of the modules of the tests that it imports."""
+    found, waiting = dict[Path, str](), [file]
+    while waiting:
+        if (one := waiting.pop()) not in found and one.is_file():
+            found[one] = one.read_text()
+            waiting += [ROOT / f"{name.replace('.', '/')}.py" for name in re.findall(r"\btests(?:\.\w+)+", found[one])]
+    return "\n".join(found.values())
 
 
 def _has(text: str, words: list[str]) -> bool:

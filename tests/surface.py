@@ -1,8 +1,8 @@
 """The public surface of the SDK and of the kernel, as text.
 
 What other people's programs import is frozen in ``tests/surface.txt``: names, signatures, fields and bases, as Griffe
-reads them from the sources. `tests/unit/test_surface.py` compares, so that a review sees a change of the surface as a
-change of that file; ``python -m tests.surface`` writes it anew. The SDK's names are those of its ``__all__``. The
+reads them from the sources. `tests/repository/test_surface.py` compares, so that a review sees a change of the surface
+as a change of that file; ``python -m tests.surface`` writes it anew. The SDK's names are those of its ``__all__``. The
 kernel's are the public names of `MODULES`, from which the flow of a site, or another facility, may import.
 """
 

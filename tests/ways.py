@@ -38,10 +38,10 @@ from facade.kernel.config import Settings
 from facade.kernel.icd.load import load
 from facade.kernel.reading import Quality
 from facade.kernel.runtime.composition import Server
+from tests.flows.test_mirror import AZ, Log, Telescope
 from tests.support import alerting, controllers, tables
 from tests.support.heaps import BASE_US, encoded, heap
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryTransactionalLog, MemoryTransactionalMember
-from tests.unit.test_mirror import AZ, Log, Telescope
 
 ROOT = Path(__file__).parents[1]
 DEPLOYED = ("facade", "devices", "sdp_facade_sdk", "clients")

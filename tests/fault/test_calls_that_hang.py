@@ -142,7 +142,7 @@ CALLS: dict[str, Callable[[Hanging], Any]] = {
     "command_inout": lambda at: at.connected.command_inout("DbGetDeviceExportedList", "*"),
     "unsubscribe_event": lambda at: at.subscribed[0].unsubscribe_event(at.subscribed[1]),
 }
-"""What `devices/mirror.py` calls; `tests/unit/test_mirror_source.py` holds this against it."""
+"""What `devices/mirror.py` calls; `tests/flows/test_mirror_source.py` holds this against it."""
 
 
 @pytest.mark.slow

@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
 
 def page() -> list[Block]:
-    """Return the blocks in order, without the wheel's, which tests/unit/test_packaging.py installs.
+    """Return the blocks in order, without the wheel's, which tests/repository/test_packaging.py installs.
 
     The page's state folder is that of the test.
     """

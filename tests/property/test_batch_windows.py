@@ -12,8 +12,8 @@ from facade.kernel.bus.port import Record
 from facade.kernel.clock import SECOND, ManualClock, Time, as_duration
 from facade.kernel.icd.load import load
 from facade.sdk.producer.heaps import HeapProducer
+from tests.sdk.test_heap_producer import Fate, Log
 from tests.support.examples import examples
-from tests.unit.test_heap_producer import Fate, Log
 
 RULE = plan(load(), "ingest.heaps").rule
 STEP = 0.02

@@ -26,7 +26,7 @@ from sdp_facade_lab.containers.images import RELEASES, UBUNTU, Images, installed
 from sdp_facade_lab.containers.project import NAME, SERVERS, Phases, Project, drive
 from sdp_facade_lab.progress import ProgressLine
 
-_TESTS: Final = "tests/unit/test_topics.py tests/integration/test_example_flow.py"
+_TESTS: Final = "tests/tools/test_topics.py tests/integration/test_example_flow.py"
 """One without processes, and one with a broker, a Tango database and device servers; all tests take too long here."""
 _REFUSAL: Final = "neither root nor sudo; install by hand"
 _STAMP: Final = ".venv/.stamp"
