@@ -106,7 +106,7 @@ def status(tango_host: TangoHost = "", as_json: AsJson = False) -> None:
         content = {"status": health, "exit_code": EXIT_CODES[health], "time": as_seconds(at), "tango_host": tango_host}
         typer.echo(json.dumps(content | {"servers": answers, "findings": found}, indent=2))
     else:
-        head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP at {escape(tango_host or 'an unknown place')}"
+        head = f"[{STYLES[health]}]{health:<8}[/{STYLES[health]}]  SDP{escape(tango_host and f' at {tango_host}')}"
         answering = sum(not why for why in servers.values())
         say(f"{head}, {utc_seconds(at)}; {answering} of {len(servers)} device servers answer{alarms}")
         for finding in findings:

@@ -221,5 +221,5 @@ def test_a_reader_follows_the_tutorial(demo: Running, tmp_path: Path) -> None:
     os.killpg(demo.pid, signal.SIGINT)  # Ctrl-C goes to make and to all below it
     demo.exit_code(_STAYS_WITHIN)
     assert "equal" in demo.text
-    assert "no failure, as a person did it: aggregate-1" in demo.text
+    assert "done by a person, so no failure: aggregate-1" in demo.text
     assert "DIFFERS" not in demo.text

@@ -64,6 +64,8 @@ _ARCHIVED = "demo-archive.svg"
 """Picture of the end of a demo with an archive; see docs/how-to/archive.md."""
 _WHOLE = ("page-overview.png", "page-alarm.png")
 """Pictures of a whole page, as long as it is."""
+_END = {"page-overview.png": "Streams"}
+"""Tile above which a picture ends: this one is the first screen of the README."""
 _SETTLED = 60.0
 """Time in which the page gets its values, and trends and waterfalls some points [s]."""
 _LONGEST = 600.0
@@ -150,6 +152,10 @@ def take_pages(environment: Mapping[str, str], images: Path, only: Collection[st
                 page.bring_to_front()
                 taken = page.screenshot(full_page="flow/" in PAGES[name] or name in _WHOLE)
                 picture = Image.open(io.BytesIO(taken)).convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE)
+                if name in _END:
+                    heading = page.get_by_role("heading", name=_END[name], exact=True)
+                    end = heading.evaluate("one => one.parentElement.getBoundingClientRect().top + scrollY")
+                    picture = picture.crop((0, 0, picture.width, round(end)))
                 picture.save(images / name, optimize=True)
                 ERR.print(images / name)
 

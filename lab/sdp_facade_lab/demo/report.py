@@ -310,7 +310,7 @@ def print_verdict(console: Console, report: DemoReport, file: Path) -> None:
         console.print(f"[bold red]failure:[/bold red] {escape(failure)}")
     for one in report.experiments:
         done = f"{one.what} after {one.time - report.began:.1f} s"
-        console.print(f"no failure, as a person did it: {escape(done)}", highlight=False, soft_wrap=True)
+        console.print(f"done by a person, so no failure: {escape(done)}", highlight=False, soft_wrap=True)
     if any(_TOO_LATE.search(failure) for failure in report.failures):
         patience = max(_PATIENCE, 2 * math.ceil(max(report.patience, report.slowness)))
         console.print(
