@@ -67,14 +67,11 @@ class WorkerEntry(NamedTuple):
     """Words of the sub-command that runs it."""
     gone: str = "workerGone"
     """Alarm condition of the ICD while no such worker is alive."""
-    finds_slot: bool = False
-    """Whether it takes a slot that no running worker has, if none is given; others take slot 0 from its worker."""
 
     @property
     def start_another(self) -> str:
-        """Return the command that starts one more worker and ends none."""
-        command = f"{PROGRAM} {' '.join(self.start)}"
-        return command if self.finds_slot else f"{command} --slot N, with a number N that no running worker has"
+        """Return the command that starts one more worker."""
+        return f"{PROGRAM} {' '.join(self.start)}"
 
     def reads(self, windowed: Iterable[str]) -> set[str]:
         """Return the topics that it reads, given those with windows."""

@@ -344,20 +344,17 @@ def test_a_lag_is_that_of_its_readers():
 
 @pytest.mark.needs("facade.sdk")
 @pytest.mark.parametrize("worker", [worker for one in manifests() for worker in one.workers], ids=lambda one: one.name)
-def test_one_more_worker_is_advised_with_a_slot_unless_it_finds_one(worker):
-    """Of the workers only `aggregate` looks for a free slot; the others would take slot 0 from the one that has it."""
-    command = dict(walk())[worker.start]
-    given = next(option.default for option in command.params if option.name == "slot")
-    assert worker.finds_slot == (given == FREE)
+def test_one_more_worker_is_advised_without_a_slot_and_finds_a_free_one(worker):
+    """Who followed the response to a lag took the slot of the worker that ran."""
+    given = next(option.default for option in dict(walk())[worker.start].params if option.name == "slot")
+    assert given == FREE
     stream = sorted(worker.reads(["ingest.heaps"]))[0]
     shown = overview(lagging={stream: 10**9})
     shown._workers.streams[stream] = totals = shown._readers.streams.pop(stream)
     later = as_time(NOW) + 100 * SECOND  # of some streams only the seconds have a limit
     totals.backlogs["0"].note(later, 0, 10**9)
     (do,) = (one["response"] for one in shown.issues_as_dicts(later) if one.get("condition") == "streamLagging")
-    start = f"sdp-facade {' '.join(worker.start)}"
-    free = "" if worker.finds_slot else " --slot N, with a number N that no running worker has"
-    assert do.endswith(f"start one more worker: {start}{free}.")
+    assert do.endswith(f"start one more worker: sdp-facade {' '.join(worker.start)}.")
 
 
 def hear(heartbeats: Heartbeats, lives: Mapping[str, Iterable[float]]) -> None:

@@ -43,7 +43,7 @@ def site(tmp_path: Path) -> Iterator[local.Endpoints]:
 
 def started(deployment: Deployment) -> list[Running]:
     """Start all that a deployment has, and wait until it has read what is there."""
-    processes = [deployment.worker(), deployment.launch("assemble", "tables", "assemble")]
+    processes = [deployment.worker(), deployment.launch("assemble", "tables", "assemble", "--slot", "0")]
     servers = {name: deployment.server(name, ready=False) for name in INSTANCES}
     for name, server in servers.items():
         deployment.await_server(server, name)

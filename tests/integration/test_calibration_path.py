@@ -51,7 +51,7 @@ def alerts_of(deployment: Deployment) -> list[str]:
 def test_a_solution_is_shown_and_is_back_at_once_after_a_kill(deploy: Deploy) -> None:
     """As change and archive events, and images that are ready to be read; whoever starts late needs no new table."""
     deployment = deploy(nodes=1)
-    deployment.start("assemble", ["sdp-facade", "tables", "assemble"])
+    deployment.start("assemble", ["sdp-facade", "tables", "assemble", "--slot", "0"])
     server = deployment.server("calibration")
     until(lambda: deployment.proxy(DEVICE).state() == tango.DevState.ON, "the tables are read")
     subscriber = Subscriber(deployment, [DEVICE])

@@ -17,7 +17,7 @@ from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import USED, Unused
 from facade.kernel.runtime.worker import OffsetRanges, OpenTransaction, TransactionalWorker, as_record
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 from observatory.dome import ACCEPTED, ACKS, COMMANDS, COMPLETED, REJECTED
 
 _SIGN_OF_LIFE, _MOST, _WAIT, _RETRY = 1.0, 16, 0.05, 0.5
@@ -76,7 +76,7 @@ class DomeFold:
 
 
 def dome(
-    slot: Slot = "0",
+    slot: Slot = FREE,
     travel: Annotated[float, typer.Option(min=0.0, help="Time that the dome takes to open or close [s].")] = 1.0,
 ) -> None:
     """Execute the commands to the dome."""

@@ -17,7 +17,7 @@ from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import LATE, USED, Outcome, RecordRejected, Unused
 from facade.kernel.runtime.worker import OffsetRanges, OpenTransaction, TransactionalWorker
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 from facade.kernel.windows.frame import Frame, merge
 from observatory.weather import RULE, SUMS, TOPIC, as_frame, stations_of
 
@@ -108,6 +108,6 @@ def weather_worker(site: Site) -> TransactionalWorker:
     return TransactionalWorker(transaction, WeatherFold(transaction, site.icd), retry=_RETRY)
 
 
-def weather(slot: Slot = "0") -> None:
+def weather(slot: Slot = FREE) -> None:
     """Sum up the readings of the weather stations: one worker of the group."""
     run_worker("weather-worker", slot, weather_worker)

@@ -7,7 +7,7 @@ from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.outcome import RecordRejected, Suppressed, Unused
 from facade.kernel.runtime.worker import TransactionalWorker, record_worker
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 
 RAW, TOPIC = "weather.raw", "weather"
 KNOTS = 0.514444
@@ -30,7 +30,7 @@ def weather_worker(site: Site) -> TransactionalWorker:
     return record_worker(site.log(RAW), RAW, convert, name=f"weather-{site.slot}", clock=site.clock)
 
 
-def weather(slot: Slot = "0") -> None:
+def weather(slot: Slot = FREE) -> None:
     """Take measurements of weather stations, exactly-once: one worker of the group.
 
     Example: sdp-facade weather --slot 0

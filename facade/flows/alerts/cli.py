@@ -22,13 +22,13 @@ from facade.kernel.icd.load import load
 from facade.kernel.printable import printable
 from facade.kernel.runtime.health_issues import ORIGIN
 from facade.kernel.runtime.worker import TransactionalWorker
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 
 _CATCH_UP = 60.0
 """Longest time to read all alarms [s]."""
 
 
-def intake(slot: Slot = "0") -> None:
+def intake(slot: Slot = FREE) -> None:
     """Put the alert of each packet on the topic alerts, exactly-once: one worker of the group.
 
     One is enough for LSST's nights; several share the partitions.

@@ -3,10 +3,10 @@
 from facade.flows.logs.messages import TOPICS
 from facade.flows.logs.worker import log_worker
 from facade.kernel.runtime.worker import TransactionalWorker
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 
 
-def aggregate(slot: Slot = "0") -> None:
+def aggregate(slot: Slot = FREE) -> None:
     """Sum up logs and metrics of nodes, exactly-once: one worker of the group.
 
     Run one per core, each with its own slot; more than the topics have partitions stand by.

@@ -24,14 +24,14 @@ from facade.kernel.clock import SystemClock
 from facade.kernel.config import load_settings
 from facade.kernel.console import ERR, OUT, table, wide
 from facade.kernel.errors import ConfigError, writing
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 from facade.sdp.messages import Table
 
 _WIDE = 500
 _BINARY = "application/octet-stream"
 
 
-def assemble(slot: Slot = "0") -> None:
+def assemble(slot: Slot = FREE) -> None:
     """Assemble tables from their segments, and announce each complete one once: one worker of the group.
 
     Several share the partitions.

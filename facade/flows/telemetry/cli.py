@@ -9,8 +9,7 @@ from facade.kernel.runtime.worker_process import FREE, Site, Slot, run_worker
 def aggregate(slot: Slot = FREE) -> None:
     """Aggregate the records of all windowed topics, exactly-once: one worker of the group.
 
-    Run one per core, each with its own slot; more than the topics have partitions stand by. Without --slot it takes the
-    lowest number that no running worker has. With it, it replaces the worker that has the slot.
+    Run one per core, each with its own slot; more than the topics have partitions stand by.
 
     Example: sdp-facade aggregate --slot 0
     """

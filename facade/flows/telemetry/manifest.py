@@ -11,7 +11,7 @@ MANIFEST = Manifest(
     compose="facade.flows.telemetry.composition:compose",
     for_sources=True,
     health="facade.flows.telemetry.composition:TelemetryHealth",
-    workers=(WorkerEntry("aggregate", (), ("aggregate",), finds_slot=True),),
+    workers=(WorkerEntry("aggregate", (), ("aggregate",)),),
     subcommands=(
         Subcommand(
             ("aggregate",),

@@ -28,7 +28,9 @@ from facade.kernel.runtime.metrics import serve_metrics
 from facade.kernel.runtime.replay import ReplayFollower, broker_time, clock_of
 from facade.kernel.runtime.stopping import end_process, stopping
 
-Slot = Annotated[str, typer.Option(help="Name of this worker's slot; each running worker needs its own.")]
+Slot = Annotated[
+    str, typer.Option(help="Name of this worker's slot; a running worker that has it is replaced. [empty: a free one]")
+]
 """Option of the sub-command that runs a worker."""
 FREE = ""
 """The lowest number that no running worker has for its slot."""

@@ -125,7 +125,7 @@ class Demo:
         """Start workers, device servers and, unless left out, the controller of the subarrays."""
         for slot in range(WORKERS):
             self.deployment.worker(slot)
-        self.deployment.launch(ASSEMBLER, "tables", "assemble", login="tables-assemble")
+        self.deployment.launch(ASSEMBLER, "tables", "assemble", "--slot", "0", login="tables-assemble")
         if self.options.logs:
             self.deployment.launch(LOG_WORKER, "logs", "aggregate", "--slot", 0, login="logs-aggregate")
         for instance in self.deployment.instances:

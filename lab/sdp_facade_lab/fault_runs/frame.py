@@ -68,7 +68,10 @@ FLOWS = {
     "tables": "sdp_facade_lab.fault_runs.tables:TableFaultRun",
 }
 """Where each run is; loaded only when it is made."""
-FURTHER_WORKERS: Final = {"alerts-intake": ("alerts", "intake"), "tables-assemble": ("tables", "assemble")}
+FURTHER_WORKERS: Final = {
+    "alerts-intake": ("alerts", "intake", "--slot", "0"),
+    "tables-assemble": ("tables", "assemble", "--slot", "0"),
+}
 """Workers that a whole system does not have, with their sub-commands."""
 ALWAYS = 1_000_000
 """Number of kills of a run that injects faults until its end."""

@@ -34,7 +34,7 @@ _ARCHIVE: Final = WORKER.replace("-", " ")
 _WORKERS: Final[Mapping[str, tuple[Any, ...]]] = {
     "worker 0": ("aggregate", "--slot", 0),
     "worker 1": ("aggregate", "--slot", 1),
-    "tables worker": ("tables", "assemble"),
+    "tables worker": ("tables", "assemble", "--slot", 0),
     "logs worker": ("logs", "aggregate", "--slot", 0),
 }
 _SERVERS: Final = {

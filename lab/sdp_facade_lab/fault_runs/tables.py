@@ -118,7 +118,7 @@ class TableFaultRun(FaultRun):
         task |= {"size": self._size, "each": self._each}
         assemble: dict[str, Any] = {"login": "tables-assemble", "SDP_TABLE_EXPIRY": f"{EXPIRY}"}
         parts: dict[str, Callable[[], Process]] = {
-            WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", **assemble),
+            WORKER: lambda: deployment.launch(process_name(WORKER), "tables", "assemble", "--slot", "0", **assemble),
             SERVER: lambda: deployment.server("calibration", name=process_name(SERVER)),
         }
         if len(self._begun) < self.count:
