@@ -121,9 +121,7 @@ class DeviceStates(Flow):
         entry = self._known.get(device, {}).get(attribute)
         return entry is not None and _topic(entry) in self._lost and (device, attribute) not in self._told
 
-    def place(
-        self, now: Extent, before: Mapping[int, int], after: Mapping[int, int], *, topic: str = TOPIC
-    ) -> None:
+    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int], *, topic: str = TOPIC) -> None:
         """Forget the initial values if records of a topic may be lost that this server has not read."""
         if any(after.get(partition, 0) < at for partition, at in before.items()):
             self._incomplete.add(topic)
