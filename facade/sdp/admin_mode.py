@@ -1,7 +1,7 @@
 """adminMode: the moves of the SKA control model.
 
 They are free within {NOT_FITTED, RESERVED, OFFLINE} and within {OFFLINE, ENGINEERING, ONLINE}; OFFLINE is the only
-bridge. The mode is stored on the state topic, so it survives restarts.
+bridge. The mode is stored on the topic `settings`, so it survives restarts.
 """
 
 ATTRIBUTE = "adminMode"
@@ -10,8 +10,10 @@ _OUT_OF_USE = frozenset({"NOT_FITTED", "RESERVED", "OFFLINE"})
 _IN_USE = frozenset({"OFFLINE", "ENGINEERING", "ONLINE"})
 DISABLED = _OUT_OF_USE
 """Modes in which a device's State is DISABLE, and it takes no commands."""
+MODE_LOST = "adminMode is not known, because the topic settings was made again, or cut; set it to any mode"
+"""Text for operators about a device that may have been taken out of use, and takes no commands until it is set."""
 
 
 def allowed(current: str, wanted: str) -> bool:
-    """Return whether the control model lets a device go from one mode to another."""
-    return {current, wanted} <= _OUT_OF_USE or {current, wanted} <= _IN_USE
+    """Return whether the control model lets a device go from one mode, or from one that is not known, to another."""
+    return not current or {current, wanted} <= _OUT_OF_USE or {current, wanted} <= _IN_USE

@@ -93,10 +93,10 @@ class DeviceStates(Flow):
         self.listeners: list[Callable[[StateMessage], None]] = []
         """Called with each report, of any device."""
         self._started = NEVER
-        self.are_lost = False
-        """Whether the topic was created again, or cut, while no server read it: initial values may be wrong."""
-        self._is_incomplete = False
-        """Whether this happened in any run: the next one cannot read what this one has read before."""
+        self._lost: set[str] = set()
+        """Topics that were created again, or cut, while no server read them: initial values may be wrong."""
+        self._incomplete: set[str] = set()
+        """Topics to which this happened in any run: the next one cannot read what this one has read before."""
         for device, known in self._known.items():
             for name, entry in known.items():
                 if isinstance(entry, Attribute) and entry.initial is not None:
@@ -111,26 +111,37 @@ class DeviceStates(Flow):
         told = self._told.get((device, attribute))
         return default if told is None else str(told.value)
 
-    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
-        """Forget the initial values if reports may be lost that this server has not read."""
+    @property
+    def are_lost(self) -> bool:
+        """Whether initial states may be wrong, because `state` was created again, or cut, while no server read it."""
+        return TOPIC in self._lost
+
+    def has_lost(self, device: str, attribute: str) -> bool:
+        """Return whether an attribute has lost its value: its topic may lack the record, and none has come since."""
+        entry = self._known.get(device, {}).get(attribute)
+        return entry is not None and _topic(entry) in self._lost and (device, attribute) not in self._told
+
+    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int], *, topic: str = TOPIC) -> None:
+        """Forget the initial values if records of a topic may be lost that this server has not read."""
         if any(after.get(partition, 0) < at for partition, at in before.items()):
-            self._is_incomplete = True
+            self._incomplete.add(topic)
             if not self._started:
-                self._forget_initial()
+                self._forget_initial(topic)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return whether the topic may lack reports."""
-        return {"are_lost": True} if self._is_incomplete else {}
+    def as_dict(self, topic: str = TOPIC) -> dict[str, Any]:
+        """Return whether a topic may lack records."""
+        return {"are_lost": True} if topic in self._incomplete else {}
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Forget the initial values if a former run did, because no report may have come since then."""
+    def restore(self, state: Mapping[str, Any], topic: str = TOPIC) -> None:
+        """Forget the initial values if a former run did, because no record may have come since then."""
         if state.get("are_lost"):
-            self._forget_initial()
+            self._forget_initial(topic)
 
-    def _forget_initial(self) -> None:
-        self.are_lost = self._is_incomplete = True
+    def _forget_initial(self, topic: str) -> None:
+        self._lost.add(topic)
+        self._incomplete.add(topic)
         for (device, name), told in list(self._told.items()):
-            if not told.time and _topic(self._known[device][name]) == TOPIC:
+            if not told.time and _topic(self._known[device][name]) == topic:
                 del self._told[device, name]
                 self._changed.pop((device, name), None)
 
@@ -293,6 +304,18 @@ class DeviceSettings(Flow):
     def fold(self, record: Record, *, count: bool) -> Outcome:
         """Apply a setting; see `facade.kernel.runtime.flow.Flow`."""
         return self._states.fold(record, count=count)
+
+    def place(self, now: Extent, before: Mapping[int, int], after: Mapping[int, int]) -> None:
+        """Forget the initial settings if an operator may have set others."""
+        self._states.place(now, before, after, topic=SETTINGS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return whether settings may be lost."""
+        return self._states.as_dict(SETTINGS)
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Forget the initial settings if a former run did."""
+        self._states.restore(state, SETTINGS)
 
     def readings(self, now: Time) -> Iterator[DeviceReading]:
         """Return the settings since the last call."""

@@ -266,6 +266,7 @@ def test_admin_mode_moves_are_those_of_the_control_model():
     forbidden = {(a, b) for a, b in itertools.product(MODES, MODES) if not allowed(a, b)}
     out, use = {"NOT_FITTED", "RESERVED"}, {"ENGINEERING", "ONLINE"}
     assert forbidden == {*itertools.product(out, use), *itertools.product(use, out)}
+    assert all(allowed("", mode) for mode in MODES), "from a mode that is lost"
 
 
 def test_a_rate_is_that_of_full_seconds():

@@ -182,7 +182,7 @@ def test_a_command_is_checked_against_the_state_of_one_moment(bench, reads):
             server.cycle()
         return found
 
-    raced_states = SimpleNamespace(get=get, label=states.label, are_lost=False)
+    raced_states = SimpleNamespace(get=get, label=states.label, has_lost=states.has_lost, are_lost=False)
     raced = replace(server.gateway, states=raced_states, shown=replace(server.gateway.shown, states=raced_states))
     with suppress(CommandRefused):
         raced.give(SUBARRAY, "Scan", json.dumps({**SCAN, "scan_id": 8}))

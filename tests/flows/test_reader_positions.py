@@ -4,6 +4,7 @@ import pytest
 
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
+from facade.flows.commands.refused import CommandRefused
 from facade.kernel.bus.port import Record
 from facade.kernel.runtime.snapshots import TOPIC
 from tests.support import commanding
@@ -190,3 +191,95 @@ def test_states_that_went_while_the_server_ran_are_unknown_after_its_next_start(
     server.cycle(30)
     assert server.shows("State") == "UNKNOWN"
     assert "obsState" not in {name for device, name in server.sink.shown if device == commanding.SUBARRAY}
+
+
+
+
+def next_life(bench: commanding.Bench, **options) -> commanding.Server:
+    """Return a server that is started after a kill, when it holds the lease."""
+    server = bench.server(ready=False, **options)
+    server.cycle(30)
+    bench.clock.sleep(3.0)
+    server.cycle()
+    return server
+
+
+def after_loss(bench: commanding.Bench, loss: str) -> commanding.Server:
+    """Return the server that is started after `settings` was lost, by way of a snapshot of the former one."""
+    bench.clock.sleep(3.0)
+    server = bench.servers[-1]
+    server.cycle()  # writes a snapshot
+    if loss == "cut":
+        bench.broker.cut("settings", 0, 0)
+    else:
+        bench.broker.make_again("settings")
+    if loss == "made again while the server ran":
+        for _ in range(2):  # asks which topics these are, and takes the answer
+            bench.clock.sleep(3.0)
+            server.service.event_loop.has_moved(server.reader)
+            server.cycle()
+        server.reader.close()
+        server.open()
+        server.cycle(30)
+        assert "adminMode is OFFLINE" in server.shows("Status"), "it knows what was set"
+        bench.clock.sleep(3.0)
+        server.cycle()
+    return next_life(bench)
+
+
+@pytest.mark.parametrize("loss", ["made again", "cut", "made again while the server ran"])
+def test_devices_whose_mode_is_lost_take_no_command_until_it_is_set(loss):
+    """A device that an operator had set OFFLINE took commands."""
+    bench = commanding.Bench()
+    bench.servers = [bench.server()]
+    bench.report(State="ON", obsState="IDLE", adminMode="OFFLINE")
+    bench.servers[0].cycle()
+    with pytest.raises(CommandRefused, match="adminMode is OFFLINE"):
+        bench.servers[0].give("ReleaseAllResources")
+    server = after_loss(bench, loss)
+    for _ in range(2):  # a further start knows no more
+        for device in (commanding.SUBARRAY, commanding.OTHER):
+            with pytest.raises(CommandRefused, match=r"adminMode is not known, .* set it to any mode"):
+                server.give("Off", device=device)
+            assert server.shows("State", device) == "UNKNOWN"
+            assert (device, "adminMode") not in server.sink.shown
+            assert "commands are refused: adminMode is not known, because" in server.shows("Status", device)
+            assert server.shows("healthState", device) == "FAILED"
+        assert server.service.event_loop.accounts["settings"].log_cuts == 1
+        server = next_life(bench)
+    bench.report(adminMode="ONLINE")
+    server.cycle()
+    for last in (False, True):
+        assert (server.shows("State"), server.shows("adminMode")) == ("ON", "ONLINE")
+        assert "commands are refused" not in server.shows("Status")
+        with pytest.raises(CommandRefused, match="adminMode is not known"):
+            server.give("Off", device=commanding.OTHER)
+        if not last:
+            server = next_life(bench)
+    server.give("ReleaseAllResources")
+
+
+def test_a_topic_of_settings_without_a_record_loses_none():
+    bench = commanding.Bench()
+    bench.servers = [bench.server()]
+    bench.report(State="ON", obsState="IDLE")
+    server = after_loss(bench, "made again")
+    assert (server.shows("State"), server.shows("adminMode")) == ("ON", "ONLINE")
+    server.give("ReleaseAllResources")
+
+
+def test_sdp_as_a_whole_takes_no_command_while_its_mode_is_lost():
+    bench, master = commanding.Bench(), "mid-sdp/control/0"
+    options = {"devices": (master,), "instance": "SdpFacade-control", "device_class": "SdpMaster"}
+    server = bench.server(**options)
+    bench.report(device=master, adminMode="OFFLINE")
+    server.cycle()
+    bench.clock.sleep(3.0)
+    server.cycle()
+    assert server.shows("State") == "DISABLE"
+    bench.broker.make_again("settings")
+    server = next_life(bench, **options)
+    with pytest.raises(CommandRefused, match="adminMode is not known"):
+        server.give("Off", device=master)
+    assert server.shows("State") == "UNKNOWN"
+    assert "commands are refused: adminMode is not known, because" in server.shows("Status")

@@ -1,14 +1,20 @@
 """What Prometheus gets from device servers: State and health, outcomes of commands, streams, alarms."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import msgspec
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from facade.flows.alerts.messages import Alert, alert_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SECOND
+from facade.kernel.runtime import metrics
 from facade.kernel.runtime.accounts import ACCOUNTS, AccountEntry
+from facade.kernel.runtime.metrics import MetricFamily
 from tests.support.server_in_memory import Served, serve
 
 HEAPS = "ingest.heaps"
@@ -115,6 +121,19 @@ def test_outcomes_of_commands_are_counted_once_and_not_those_of_an_earlier_run()
         ("SdpSubarray", "COMPLETED"): 1.0,
         ("SdpSubarray", "TIMED_OUT"): 1.0,
     }
+
+
+def test_a_label_of_any_text_is_read_as_it_was() -> None:
+    """Labels were written by the rules of JSON, and Prometheus refused all figures for the name of one source."""
+    name, registry = 'r\u00e9cepteur/3\t"\\\n', CollectorRegistry()
+
+    class Sources(Collector):
+        def collect(self) -> Iterator[Metric]:
+            return metrics._samples({}, [MetricFamily("sdp_sources", "About.", ("source",), lambda: {(name,): 1.0})])
+
+    registry.register(Sources())
+    read = text_string_to_metric_families(generate_latest(registry).decode())
+    assert [[one.labels for one in each.samples] for each in read][-1] == [{"source": name}]
 
 
 def test_alarms_are_counted_by_condition_severity_and_state() -> None:

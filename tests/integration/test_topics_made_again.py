@@ -4,9 +4,11 @@ import itertools
 import json
 
 import pytest
+import tango
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from facade.kernel.icd.load import load
 from facade.kernel.runtime.snapshots import Snapshot, decode_snapshot
 from facade.sdp.device_state import StateMessage, state_record
 from tests.conftest import Deploy
@@ -16,6 +18,7 @@ from tests.support.waiting import HANG, until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango]
 
+ICD = load()
 ALERTS = "mid-sdp/alerts/0"
 
 
@@ -108,7 +111,7 @@ def test_readers_go_on_over_topics_that_are_made_again_and_cleared(deploy: Deplo
     assert account.overlap == 0
 
 
-def test_states_that_went_while_the_server_was_stopped_are_invalid_until_they_are_reported(deploy: Deploy) -> None:
+def test_what_went_while_the_server_was_stopped_is_invalid_until_it_is_reported_or_set(deploy: Deploy) -> None:
     deployment = deploy(nodes=1, subarrays=1, without="alerts,calibration,quality,mirror,logs,ingest")
     site, device = Site(deployment), subarray_device(1)
 
@@ -122,18 +125,31 @@ def test_states_that_went_while_the_server_was_stopped_are_invalid_until_they_ar
     def shown() -> tuple[str, str]:
         return str(deployment.proxy(device).State()), deployment.quality(device, "obsState")
 
+    def why_refused() -> str:
+        with pytest.raises(tango.DevFailed) as error:
+            deployment.proxy(device).Off()
+        return str(error.value.args[0].desc)
+
     server = deployment.server("subarray")
     report(State="ON", obsState="READY")
     until_equal(shown, ("ON", "VALID"), "what the controller has reported")
+    offline, online = (ICD.enums["AdminMode"].index(mode) for mode in ("OFFLINE", "ONLINE"))
+    deployment.proxy(device).adminMode = offline
+    until_equal(lambda: shown()[0], "DISABLE", "the mode of an operator")
     shown_at = CLOCK.now_us() // 1000
     until(lambda: any(one.timestamp()[1] > shown_at for one in deployment.messages("snapshots")), "a snapshot of it")
     server.kill()
     deployment.forget_proxies()
-    for topic in ("state", "command-acks"):
+    for topic in ("state", "settings", "command-acks"):
         site.make_again(topic)
     deployment.server("subarray")
     until(lambda: deployment.quality(device, "commandsPending") == "VALID", "the server has read all topics")
     until(lambda: "obsState is not known" in deployment.proxy(device).Status(), "nobody has reported since")
     assert shown() == ("UNKNOWN", "INVALID")
+    assert deployment.quality(device, "adminMode") == "INVALID"
+    assert "commands are refused: adminMode is not known" in deployment.proxy(device).Status()
+    until(lambda: "alive" not in why_refused(), "nobody else holds the lease")
+    assert "Command Off not allowed: adminMode is not known" in why_refused()
+    deployment.proxy(device).adminMode = online
     report(State="ON", obsState="IDLE")
     until_equal(shown, ("ON", "VALID"), "the controller has reported")

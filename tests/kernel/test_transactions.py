@@ -241,6 +241,30 @@ def test_who_asks_for_ends_begins_anew_where_a_partition_has_another_leader(
     assert first is second is not third
 
 
+def test_who_asks_for_ends_waits_longer_for_brokers_that_are_slow(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While answers took longer than half a second, no window of a quiet stream closed."""
+    waits, slow = list[float](), [1.5, 1.5, 1.5, 1.5, 60.0, 60.0, 0.1, 0.1]
+
+    def answer(self: Client, places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        waits.append(timeout)
+        takes = slow.pop(0)
+        clock.sleep(min(timeout, takes))
+        if takes > timeout:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return []
+
+    monkeypatch.setattr(Client, "offsets_for_times", answer, raising=False)
+    log, place = slot(clock, BusHealth()), ("ingest.heaps", 0)
+    monkeypatch.setattr(log, "_is_at_end", lambda _: True)
+    log._positions = SimpleNamespace(ranges={place: None})  # type: ignore[assignment]
+    log._producer._broker_time = 1, clock.monotonic()
+    while slow:
+        log.ask_ends([place])
+    assert waits == pytest.approx([0.5, 1.0, 2.0, 3.0, 3.0, 4.0, 4.0, 0.5])
+
+
 def test_offsets_behind_which_nothing_is_delivered_are_no_lag(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,7 @@ from facade.kernel.clock import Clock, as_duration, utc_seconds, utc_text
 from facade.kernel.errors import ArgumentError, CommandRefused, NotSent, OutcomeUnknown
 from facade.kernel.icd.model import CommandDefinition, DeviceClass
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.sdp.admin_mode import DISABLED
+from facade.sdp.admin_mode import DISABLED, MODE_LOST
 from facade.sdp.device_state import DeviceStates
 from facade.sdp.replay import why_refused
 
@@ -245,7 +245,9 @@ class Gateway:
         raise CommandRefused(FAILED, f"{name} {what}", where)
 
     def require_mode(self, device: str, name: str, where: str) -> None:
-        """Refuse a command of a device that its adminMode has taken out of use."""
+        """Refuse a command of a device that its adminMode has taken out of use, or may have."""
+        if self.states.has_lost(device, ADMIN_MODE):
+            raise CommandRefused(NOT_ALLOWED, f"Command {name} not allowed: {MODE_LOST}", where)
         mode = self.states.label(device, ADMIN_MODE)
         if mode in DISABLED:
             what = f"Command {name} not allowed when adminMode is {mode}; expected ONLINE or ENGINEERING, got {mode}"

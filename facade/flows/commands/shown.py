@@ -56,7 +56,7 @@ class Shown:
         device_class = self.classes[device]
         if device_class.name != SUBARRAY:
             return self.state_of(device)
-        if not self.known():
+        if not self.known() or self.states.has_lost(device, ADMIN_MODE):
             return "UNKNOWN"
         if self.states.label(device, ADMIN_MODE) in DISABLED:
             return "DISABLE"

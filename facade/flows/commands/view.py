@@ -29,6 +29,7 @@ from facade.kernel.runtime.flow import AFTER_CHANGES, DeviceView, Gate
 from facade.kernel.runtime.health_issues import DEGRADED, FAILED, OK, UNKNOWN
 from facade.kernel.runtime.heartbeats import SILENT, Heartbeats
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
+from facade.sdp.admin_mode import MODE_LOST
 from facade.sdp.device_state import OBS_STATE, STATE, DeviceStates
 
 VERSIONS = (1, 2)
@@ -218,6 +219,8 @@ class SubarrayView(DeviceView):
         degraded: list[str] = []
         if why := sources.lease.trouble(sources.clock.monotonic()):
             failed.append(f"commands are refused: {why}")
+        if self._shown.states.has_lost(self._device, ADMIN_MODE):
+            failed.append(f"commands are refused: {MODE_LOST}")
         at = sources.heartbeats.judged_at
         silent = silences(sources.components, at, self._device).values()
         alive = sources.components.alive_for(self._device, at, SILENT)

@@ -34,7 +34,7 @@ from facade.kernel.runtime.metrics import Figures, MetricFamily
 from facade.kernel.severities import CRITICAL, SEVERITIES, WARNING, Severity
 from facade.sdp import judgement
 from facade.sdp.admin_mode import ATTRIBUTE as ADMIN_MODE
-from facade.sdp.admin_mode import DISABLED
+from facade.sdp.admin_mode import DISABLED, MODE_LOST
 from facade.sdp.device_state import SETTINGS, STATE, DeviceStates, states_of
 from facade.sdp.device_state import TOPIC as STATES
 from facade.sdp.judgement import Judgement
@@ -360,6 +360,7 @@ class MasterView(DeviceView):
         judged = self._overview.judgement(now)
         waits = ", and an alarm waits for a person" if judged.state == ATTENTION else ""
         says = f"The device is in {state} state; adminMode is {mode or 'not known yet'}; health is {health}{waits}."
+        refused = (f"commands are refused: {MODE_LOST}",) if self._states.has_lost(self._device, ADMIN_MODE) else ()
         values = {
             "healthState": health,
             "healthInfo": reasons,
@@ -367,7 +368,7 @@ class MasterView(DeviceView):
             **self._overview.values("SdpMaster"),
             **self._versions,
             "State": state,
-            "Status": "\n".join(map(printable, (says, *map(_in_words, judged.findings)))),
+            "Status": "\n".join(map(printable, (says, *refused, *map(_in_words, judged.findings)))),
         }
         return self._dated(values, now)
 

@@ -260,8 +260,10 @@ class TelemetryFold:
         lacks = [place for place, close in wanted.items() if ranges[place].read_to < close]
         if lacks and now >= self._ask_at:
             self._log.ask_ends(lacks)
-            ranges = self._log.ranges()
-            self._ask_at, self._ask_after = now + self._ask_after, min(2 * self._ask_after, _ASK_AGAIN_LATER)
+            ranges, answered = self._log.ranges(), self._clock.monotonic()
+            # While a broker is slow, at most half of the time is spent on waiting for it.
+            self._ask_at = answered + max(self._ask_after, answered - now)
+            self._ask_after = min(2 * self._ask_after, _ASK_AGAIN_LATER)
         lacks = [place for place, close in wanted.items() if ranges[place].read_to < close]
         self._closes = any(
             self._watermarks.get(place, NEVER) < close <= ranges[place].read_to and ranges[place].partitions

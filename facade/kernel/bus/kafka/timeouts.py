@@ -21,7 +21,8 @@ NEW_TOPICS = 60.0
 PROCESS = 5.0
 """Answer to a running process: topic ids and offsets, opening a reader, a commit of a group member."""
 END_OFFSETS = 0.5
-"""Answer to a worker that asks for the ends of its partitions between two batches."""
+"""Answer to a worker that asks for the ends of its partitions between two batches. Without one it waits twice as long
+the next time, up to `STEP`: brokers whose answers always took longer would let no window of a quiet stream close."""
 COORDINATOR = 3600.0
 """A request to a group's coordinator: the client's upper limit; see `facade.kernel.bus.kafka.admin`."""
 TOPIC_IDS_EACH = 2.0

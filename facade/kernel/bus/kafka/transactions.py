@@ -205,6 +205,8 @@ class KafkaTransactionalLog:
         """Monotonic time at which the log end of each partition was last known [s]."""
         self._asker: Consumer | None = None
         """Client for requests about partition ends; made with the first request."""
+        self._patience = timeouts.END_OFFSETS
+        """Longest wait for the answer to the next one [s]."""
 
     def take(self, limit: int, timeout: float) -> Sequence[PartitionBatch]:
         """Return the next records; see `facade.kernel.bus.port.TransactionalLog`."""
@@ -286,15 +288,19 @@ class KafkaTransactionalLog:
             return
         if self._asker is None:
             self._asker = asker(self._connection, self._group)
+        clock = self._connection.clock
+        began = clock.monotonic()
         try:
             places = self._places(dict.fromkeys(asked, OFFSET_END))
-            ends = self._asker.offsets_for_times(places, timeout=timeouts.END_OFFSETS)
+            ends = self._asker.offsets_for_times(places, timeout=self._patience)
         except KafkaException as error:
+            self._patience = min(2 * self._patience, timeouts.STEP)
             self._connection.note(self._health, f"no answer where partitions end: {error.args[0]}")
             if error.args[0].code() in _OF_ANOTHER_LEADER:  # the client would use the former leader for minutes
                 self._asker.close()
                 self._asker = None
             return
+        self._patience = min(max(2 * (clock.monotonic() - began), timeouts.END_OFFSETS), timeouts.STEP)
         for one in ends:
             place = (self._connection.name(one.topic), one.partition)
             if one.error is None and one.offset == ranges[place].end:
