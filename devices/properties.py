@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import tango
 
+from devices.kernel.databases import open_database
 from facade.kernel.errors import InfraError
 
 
@@ -45,7 +46,7 @@ def read_properties(tango_host: str, domain: str) -> Properties:
     found: dict[Property, list[str]] = {}
     try:
         for query in _QUERIES:
-            numbers, texts = _open(tango_host).command_inout("DbMySqlSelect", query.format(domain))
+            numbers, texts = open_database(tango_host).command_inout("DbMySqlSelect", query.format(domain))
             width = int(numbers[-1])
             for at in range(0, len(texts), width):
                 device, attribute, name, value = texts[at : at + width]
@@ -75,7 +76,8 @@ def copy_properties(source: Properties, target: Properties, tango_host: str) -> 
     int
         Number of changes.
     """
-    database, changes = _open(tango_host), [key for key in source | target if source.get(key) != target.get(key)]
+    changes = [key for key in source | target if source.get(key) != target.get(key)]
+    database = open_database(tango_host)
     try:
         for key in changes:
             device, attribute, name = key
@@ -91,11 +93,6 @@ def copy_properties(source: Properties, target: Properties, tango_host: str) -> 
     except tango.DevFailed as failed:
         raise _refused(failed, tango_host) from failed
     return len(changes)
-
-
-def _open(tango_host: str) -> tango.Database:
-    host, _, port = tango_host.rpartition(":")
-    return tango.Database(host, int(port))
 
 
 def _refused(failed: tango.DevFailed, tango_host: str) -> InfraError:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import tango
 
+from devices.kernel.databases import open_database
 from facade.kernel.config import Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.model import Icd
@@ -29,7 +30,7 @@ def find_surplus(icd: Icd, settings: Settings, tango_host: str) -> dict[str, lis
     own = re.compile("|".join(pattern_of(instance_of(icd.telescope, one.instance)) for one in icd.classes.values()))
     found: dict[str, list[str]] = {}
     try:
-        database = _database(tango_host)
+        database = open_database(tango_host)
         for server in database.get_server_list(f"{SERVER}/*"):
             instance = server.partition("/")[2]
             listed = list(database.get_device_class_list(server))
@@ -67,7 +68,7 @@ def prune(surplus: Mapping[str, Sequence[str]], tango_host: str) -> int:
             f"{', '.join(f'{SERVER} {one}' for one in running)}; stop them, then try again"
         )
     try:
-        database = _database(tango_host)
+        database = open_database(tango_host)
         for instance, devices in surplus.items():
             server = f"{SERVER}/{instance}"
             for device in devices:
@@ -78,11 +79,6 @@ def prune(surplus: Mapping[str, Sequence[str]], tango_host: str) -> int:
     except tango.DevFailed as failed:
         raise _refused(failed, tango_host) from failed
     return sum(map(len, surplus.values()))
-
-
-def _database(tango_host: str) -> tango.Database:
-    host, _, port = tango_host.rpartition(":")
-    return tango.Database(host, int(port))
 
 
 def _answers(device: str) -> bool:

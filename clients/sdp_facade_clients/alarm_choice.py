@@ -18,7 +18,6 @@ class OperatorAction:
     """An operator's action on alarms."""
 
     command: str
-    """Command of SdpAlerts."""
     fits: frozenset[str]
     """Shown states of the alarms to which it applies, if several are selected at once."""
     before: bool = False

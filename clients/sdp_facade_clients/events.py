@@ -53,7 +53,6 @@ class EventRecord:
     errors: int = 0
     last_error: str = ""
     failing: bool = False
-    """Whether the last event was an error."""
 
     def judged(self, *, silent: bool = False) -> "EventRecord":
         """Return the record for display: INVALID if its events fail, or its server is silent."""

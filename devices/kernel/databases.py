@@ -80,7 +80,7 @@ def answering() -> Iterator[tango.Database]:
     for one in addresses():
         if is_database(one, _ANSWERS_WITHIN):
             try:
-                database = _open(one)
+                database = open_database(one)
             except FAILURES as failed:
                 _log.debug("Tango database %s cannot be opened: %s", one, failed)
             else:
@@ -105,7 +105,8 @@ def exported_ior(database: tango.Database, device: str) -> str | None:
     return str(ior) if is_exported else ""
 
 
-def _open(address: str) -> tango.Database:
+def open_database(address: str) -> tango.Database:
+    """Open the database at an address, ``host:port``."""
     host, _, port = address.rpartition(":")
     return tango.Database(host, int(port))
 

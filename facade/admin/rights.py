@@ -180,7 +180,6 @@ class RightsRow(NamedTuple):
     groups: list[str]
     transactional_id: str
     further: list[str]
-    """Further rights by topic."""
     rate: int
     """Quota [bytes/s]; 0: none."""
 

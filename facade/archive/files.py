@@ -112,7 +112,7 @@ class ArchiveEntry(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """Return the name of the file in its archive."""
-        return f"{folder_of(self.topic, self.hour)}/{self.partition:04d}-{self.number:08d}.parquet"
+        return f"topic={self.topic}/hour={hour_text(self.hour)}/{self.partition:04d}-{self.number:08d}.parquet"
 
 
 class _Version(msgspec.Struct):
@@ -127,11 +127,6 @@ def hours_of(times_ms: Sequence[int]) -> npt.NDArray[np.int64]:
 def hour_of(at_us: Time) -> int:
     """Return the hour of a time since the Unix epoch, limited to the range of names."""
     return min(max(at_us // HOUR_US, 0), _LAST_HOUR)
-
-
-def folder_of(topic: str, hour: int) -> str:
-    """Return the folder of the files of a topic that begin in an hour; names sort as hours do."""
-    return f"topic={topic}/hour={hour_text(hour)}"
 
 
 def parse_name(name: str) -> tuple[str, int, int] | None:

@@ -8,6 +8,7 @@ whose state was written before `ALARMS_BACK`, and commands given before `COMMAND
 from collections.abc import Callable
 from functools import lru_cache
 from heapq import nlargest
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -124,7 +125,8 @@ class MomentArchive:
 
     def _alerts(self, until: Time) -> list[dict[str, Any]]:
         begin = max(until - _ALERTS_BACK, NEVER)
-        newest = nlargest(_MOST_ALERTS, self.topics[messages.ALERTS].records(begin, until), key=_order)
+        records = self.topics[messages.ALERTS].records(begin, until)
+        newest = nlargest(_MOST_ALERTS, records, key=attrgetter("timestamp_us", "offset"))
         proofs = self.topics[messages.ACTIONS]
         given = GivenActions(lambda: proofs.records(max(begin - 10 * MINUTE, NEVER), until + MINUTE), self._clock)
         entries: list[dict[str, Any]] = []
@@ -167,7 +169,3 @@ class MomentArchive:
         headers = (tuple((one["name"], one["value"]) for one in row or ()) for row in rows)
         letters = (original(Record(topic=DEAD, key=None, value=None, headers=some)) for some in headers)
         return frozenset((one.partition, one.offset) for one in letters if one.topic == ACKS)
-
-
-def _order(record: Record) -> tuple[Time, int]:
-    return record.timestamp_us, record.offset

@@ -69,7 +69,9 @@ class NewestRecords:
         self.span = lru_cache(_MOST_FILES)(self._read_span)
         self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
         self.whole = lru_cache(_MOST_FILES)(lambda name: self._search(name, NEVER, FOREVER))
-        self._records = lru_cache(_MOST_RECORDS)(lambda name: [*self._read_records(name)])
+        self._records = lru_cache(_MOST_RECORDS)(
+            lambda name: [record for columns in read_columns(store, [name]) for record in columns.records()]
+        )
 
     @property
     def is_kept(self) -> bool:
@@ -87,7 +89,7 @@ class NewestRecords:
 
     def records(self, begin: Time, time: Time) -> Iterator[Record]:
         """Return the records from `begin` to `time`, both included, in the order of each partition's log."""
-        for found in self.each(begin, time, lambda name: self._records(name) if self._has(name, begin, time) else []):
+        for found in self.each(begin, time, lambda name: self._records(name) if self.has(name, begin, time) else []):
             yield from (one for one in found if begin <= one.timestamp_us <= time)
 
     def each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
@@ -97,7 +99,8 @@ class NewestRecords:
         with ThreadPoolExecutor(_READERS) as pool:
             yield from pool.map(read, names)
 
-    def _has(self, name: str, begin: Time, time: Time) -> bool:
+    def has(self, name: str, begin: Time, time: Time) -> bool:
+        """Return whether a file of any topic may have records from `begin` to `time`."""
         first, last = self.span(name)
         return first <= time and last >= begin
 
@@ -139,10 +142,6 @@ class NewestRecords:
         order = np.lexsort((offset, at, key))
         values = table["value"].combine_chunks().take(pa.array(order))
         return _Rows(key[order].astype(np.int64), at[order], offset[order], values, coded.dictionary.to_pylist())
-
-    def _read_records(self, name: str) -> Iterator[Record]:
-        for columns in read_columns(self._store, [name]):
-            yield from columns.records()
 
 
 def undecoded(value: bytes | None) -> Sequence[bytes | None]:

@@ -135,7 +135,6 @@ class TopicWriter:
         self._store, self._icd, self._entry, self._folder, self._progress = store, icd, entry, folder, progress
         self._begin, self._end = times
         self._reported = {one.name: one for known in icd.classes.values() for one in known.attributes if one.reported}
-        """Reported attributes, by name."""
 
     def write(self) -> dict[str, TopicAccount]:
         """Write all topics, and their outcomes; return these."""

@@ -150,7 +150,6 @@ class Log:
     """Field of a message with its time."""
     value: Callable[[Any], Any]
     columns: Mapping[str, LogColumn]
-    """Further columns."""
     shape: tuple[int, ...] | None = None
     """Shape of a number or an array of numbers; None: the value is a text."""
     unit: str = ""

@@ -169,8 +169,6 @@ class PostMortems:
         self._places = Suppression(icd.conditions, icd.locations, rack_size).places
         self._topics = [name for name, one in icd.topics.items() if one.qos in _FEW and name not in _OWN]
         self._alerts = NewestRecords(store, ALERTS, undecoded)
-        self._span = self._alerts.span
-        """Times of a file of any topic."""
         self._critical_in = lru_cache(_MOST_FILES)(self._read_critical)
         self._newest = {topic: NewestRecords(store, topic, undecoded) for topic in _STANDING}
         self._looks: dict[str, list[Time]] = {}
@@ -282,7 +280,7 @@ class PostMortems:
         for topic in (*self._topics, HISTORY):
             is_about = self._is_about(source) if topic == HISTORY else None
             for names in by_partition(self._store.names(topic)).values():
-                found = {name for name in around(names, begin, end) if self._has(name, begin, end)}
+                found = {name for name in around(names, begin, end) if self._alerts.has(name, begin, end)}
                 near = [place for place, name in enumerate(names) if name in found]
                 if not near and topic in _STANDING:
                     hour = hour_text(hour_of(begin))
@@ -308,10 +306,6 @@ class PostMortems:
                             chosen = pc.and_(chosen, is_about(rows["key"]))
                         _write(kept, entry, rows.filter(chosen))
         _log.info("post-mortem kept name=%s files=%d", one.name, len(kept.names()))
-
-    def _has(self, name: str, begin: Time, end: Time) -> bool:
-        first, last = self._span(name)
-        return first <= end and last >= begin
 
     def _add_standing(self, kept: Store, topic: str, names: Sequence[str], begin: Time) -> None:
         """Add the newest record of each key of the files before the last one of some; none if it is a tombstone."""

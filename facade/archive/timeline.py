@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from facade.archive.history import HistoryArchive
 from facade.archive.moment import ALARMS_BACK, MomentArchive
 from facade.archive.newest import NewestRecords, undecoded
@@ -174,7 +172,8 @@ class TimelineArchive:
             message = AlertsFlow.decode(record)
             if isinstance(message, alerts.Alert) and known.get(message.key) != message.state:
                 known[message.key] = message.state  # a source repeats its alerts
-                found.append(alarm_entry(as_seconds(record.timestamp_us), msgspec.structs.asdict(message)))
+                entry = {name: getattr(message, name) for name in ("condition", "source", "severity", "state", "text")}
+                found.append({"time": as_seconds(record.timestamp_us)} | entry)
         return found
 
     def _tables(self, begin: Time, end: Time) -> Sequence[dict[str, Any]]:
@@ -189,7 +188,12 @@ class TimelineArchive:
 
     def _blocks(self, begin: Time, end: Time) -> Sequence[dict[str, Any]]:
         told = [read_block(record) for record in self._records(BLOCKS, begin, end)]
-        return [block_entry(one) for one in told if isinstance(one, ProcessingBlock)]
+        names = ("pb_id", "eb_id", "subarray", "kind", "state", "text")
+        return [
+            {"time": as_seconds(one.time)} | {name: getattr(one, name) for name in names}
+            for one in told
+            if isinstance(one, ProcessingBlock)
+        ]
 
     def _gaps(self, device: str, begin: Time, end: Time) -> Sequence[tuple[float, float]]:
         gaps = self._history.find(f"{device}/State", begin, end).gaps
@@ -200,17 +204,6 @@ def timeline_archive(store: Store, icd: Icd, rack_size: int, clock: Clock) -> Ti
     """Return the archive of a store."""
     history = HistoryArchive(store)
     return TimelineArchive(store, history, MomentArchive(store, history, icd, rack_size, clock))
-
-
-def alarm_entry(time: float, alert: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry of an alert in a timeline."""
-    return {"time": time} | {name: alert.get(name, "") for name in ("condition", "source", "severity", "state", "text")}
-
-
-def block_entry(block: ProcessingBlock) -> dict[str, Any]:
-    """Return the entry of a processing block's state in a timeline."""
-    names = ("pb_id", "eb_id", "subarray", "kind", "state", "text")
-    return {"time": as_seconds(block.time)} | {name: getattr(block, name) for name in names}
 
 
 def record_span(records: Iterable[Record], eb: str) -> tuple[Time, Time] | None:

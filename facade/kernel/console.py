@@ -30,7 +30,6 @@ ERR: Final = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
 """Standard error; the same."""
 _PIPE_WIDTH: Final = 180
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-"""Option of a sub-command that prints JSON."""
 Since = Annotated[str, typer.Option(metavar="DURATION", help="How far back, such as 10m, 12h or 7d.")]
 """Option of a sub-command that lists what happened."""
 SINCE: Final = "1d"

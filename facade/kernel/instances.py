@@ -20,7 +20,6 @@ class InstanceFamily(NamedTuple):
 
     word: str
     first: int
-    """Lowest number."""
     size: Callable[[Settings], int]
     """Number of devices in a deployment."""
     setting: str

@@ -18,7 +18,6 @@ RAISE, ESCALATE, CLEAR, CLEAR_LATCHED = "RAISE", "ESCALATE", "CLEAR", "CLEAR_LAT
 ACKNOWLEDGE, RESET = "ACKNOWLEDGE", "RESET"
 
 ACTIVE = frozenset({UNACK, ACKED})
-"""The condition is active."""
 UNACKNOWLEDGED = frozenset({UNACK, RTNUN, LTUNK})
 """An operator has not acknowledged it yet."""
 

@@ -138,7 +138,6 @@ class ReplayStatus:
     def __init__(self, sink: EventSink, devices: Sequence[str], clock: ReplayClock) -> None:
         self._sink, self._clock = sink, clock
         self._own = {device: Reading("No data from the bus yet.", NEVER) for device in devices}
-        """The devices' own texts."""
         self._text, self._state, self._told_at = "", "", float("-inf")
 
     def show(self, device: str, attribute: str, reading: Reading) -> bool:

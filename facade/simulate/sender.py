@@ -112,7 +112,6 @@ class Shape:
     """How a stream is sent."""
 
     pace: Callable[[Clock], Schedule]
-    """Makes the schedule."""
     most_waiting: int = 50_000
     """Unconfirmed records at which the stream waits."""
     chunk: int = 10_000

@@ -28,11 +28,8 @@ _BROKER_WAIT = 5.0
 _PLAIN_INTERVAL = 5.0
 
 sending: Callable[..., Any] = partial(typer.Option, rich_help_panel="What to send")
-"""Option about the records to send."""
 share: Callable[..., Any] = partial(typer.Option, min=0, max=1, rich_help_panel="Faults (probabilities)")
-"""Option with the probability of a fault."""
 fault: Callable[..., Any] = partial(typer.Option, rich_help_panel="Faults (probabilities)")
-"""Option with the kind of a fault."""
 _where: Callable[..., Any] = partial(typer.Option, rich_help_panel="Where")
 
 Seed = Annotated[int, sending(min=0, help="Seed; the same seed gives the same stream.")]

@@ -232,7 +232,7 @@ def test_a_sick_database_is_no_reason_to_leave_out_a_healthy_one(
 
     monkeypatch.setattr(databases, "addresses", lambda: ("sick:1", "refusing:1", "away:1", "healthy:1"))
     monkeypatch.setattr(databases, "is_database", lambda address, within: address != "away:1")
-    monkeypatch.setattr(databases, "_open", opened)
+    monkeypatch.setattr(databases, "open_database", opened)
     assert [*answering()] == [healthy]
 
 

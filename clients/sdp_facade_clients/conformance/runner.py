@@ -119,7 +119,6 @@ def conformance(
 # --- Reports: on the terminal, as JUnit XML, and as one HTML page without other files ---
 
 _WORDS = {"passed": "passed", "failed": "failed", "skipped": "not shown"}
-"""Outcomes, in the words of the reports."""
 _STYLES = {"passed": "", "failed": "bold red", "skipped": "yellow"}
 _PAGE_WIDTH = 160
 

@@ -349,8 +349,10 @@ class _Runner:
         self._tried.add(states)
 
     def _refuse_arguments(self, command: CommandDefinition) -> None:
-        for aspect, text, words in self._bad(command) if command.name not in self._tried else ():
-            self._refuse(command, aspect, text, words)
+        if command.name not in self._tried and command.argument is not None:
+            self._number += 1
+            for aspect, text, words in bad_arguments(self._icd, command.argument, self._number):
+                self._refuse(command, aspect, text, words)
         self._tried.add(command.name)
 
     def _refuse(self, command: CommandDefinition, aspect: str, argument: str | None, words: tuple[str, ...]) -> None:
@@ -366,10 +368,6 @@ class _Runner:
     def _argument(self, command: CommandDefinition) -> str | None:
         self._number += 1  # no other execution block of any run has it
         return None if command.argument is None else good_argument(self._icd, command.argument, self._number)
-
-    def _bad(self, command: CommandDefinition) -> list[tuple[str, str, tuple[str, ...]]]:
-        self._number += 1
-        return [] if command.argument is None else bad_arguments(self._icd, command.argument, self._number)
 
 
 def not_allowed(command: CommandDefinition, state: str, obs_state: str) -> str:

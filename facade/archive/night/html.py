@@ -57,7 +57,6 @@ class Plot:
         self._step = next(one * power for one in (1, 2, 5, 10) if one * power >= top / _TICKS * (1 - 1e-9))
         self._top = math.ceil(top / self._step) * self._step
         self.text = "; ".join(self._said(name, values) for name, values in lines.items())
-        """The lines in words."""
 
     def _said(self, name: str, values: Sequence[float | None]) -> str:
         known = [(value, at) for at, value in enumerate(values) if value is not None]

@@ -17,7 +17,6 @@ from facade.sdp.messages import AlertNotification as AlertNotification
 from facade.sdp.messages import Attachment as Attachment
 
 ALERTS, ACTIONS, PACKETS, STATES = "alerts", "alert-actions", "alert-packets", "alert-state"
-"""Topics, by their names in the ICD."""
 NOTIFICATIONS = "alert-notifications"
 FOLLOWING, WAITING, SENDING, SENT, ENDING = get_args(messages.AlertNotificationPhase)
 """Phases of telling a receiver of an alarm."""

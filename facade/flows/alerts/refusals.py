@@ -5,7 +5,6 @@ from facade.kernel.clock import DAY, Time, as_seconds, utc_seconds
 from facade.sdp import alarm_states as states
 
 LONGEST_SHELVING = 7 * DAY
-"""Longest shelving."""
 
 
 _PAST = {

@@ -79,16 +79,12 @@ def _refuse_unsafe(value: dict[str, Any] | list[Any], path: Path) -> None:
         raise ArgumentError(f"$: expected at most {DEEPEST} levels, got more at {json_path(path[:4])}")
     if isinstance(value, dict) and (broken := next(filter(_SURROGATE.search, value), None)) is not None:
         raise ArgumentError(f"{json_path(path)}: expected keys of whole characters, got {shown(broken)}")
-    for name, entry in _entries(value):
+    for name, entry in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(entry, dict | list):
             if entry:
                 _refuse_unsafe(entry, (*path, name))
         elif problem := _problem(entry):
             raise ArgumentError(f"{json_path((*path, name))}: {problem}")
-
-
-def _entries(value: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
-    return value.items() if isinstance(value, dict) else enumerate(value)
 
 
 def _problem(value: Any) -> str:

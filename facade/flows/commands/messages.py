@@ -19,7 +19,6 @@ from facade.sdp.messages import ReportedState as ReportedState
 
 COMMANDS, ACKS, HEARTBEATS = "commands", "command-acks", heartbeats.TOPIC
 ORDERS, REFUSALS, HELD_COMMANDS = "orders", "command-refusals", "commands-held"
-"""Topics, by their names in the ICD."""
 
 AckStatus = messages.CommandAckStatus
 CommandMessage = messages.Command

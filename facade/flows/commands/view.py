@@ -150,7 +150,10 @@ class CommandView(DeviceView):
                 [one for one in executing if one.progress is not None], lambda one: str(one.progress)
             ),
             "lrcQueue": tuple(json.dumps(_queued(one)) for one in queued),
-            "lrcExecuting": tuple(json.dumps(_executing(one)) for one in executing),
+            "lrcExecuting": tuple(
+                json.dumps({**_queued(one), "started_time": utc_text(one.began), "progress": one.progress})
+                for one in executing
+            ),
             "lrcFinished": tuple(self._texts.values()),
             "lastCommand": "" if newest is None else f"{newest.id} {newest.command} {newest.status}",
             "transactionId": "" if newest is None else newest.message.transaction_id,
@@ -293,10 +296,6 @@ def as_dict(one: Tracked) -> dict[str, Any]:
 
 def _queued(one: Tracked) -> dict[str, Any]:
     return {"uid": one.id, "name": one.command, "submitted_time": utc_text(one.message.issued)}
-
-
-def _executing(one: Tracked) -> dict[str, Any]:
-    return {**_queued(one), "started_time": utc_text(one.began), "progress": one.progress}
 
 
 def _finished(one: Tracked) -> dict[str, Any]:

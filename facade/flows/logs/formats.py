@@ -146,16 +146,6 @@ _MOST_APART = 64_000_000
 """Upper bound of a batch's parts together, as each repeats the common fields [bytes]."""
 
 
-def json_logs(value: bytes) -> Iterator[LogRecord | BadRow]:
-    """Return the records of a batch in JSON."""
-    return _rows(value, _logs_decoder, lambda batch: _logs(batch.resource_logs), _LOGS)
-
-
-def json_metrics(value: bytes) -> Iterator[MetricRecord | BadRow]:
-    """Return the values of a batch in JSON."""
-    return _rows(value, _metrics_decoder, lambda batch: _metrics(batch.resource_metrics), _METRICS)
-
-
 def _rows(
     value: bytes,
     decoder: "msgspec.json.Decoder[ExportRequest]",
@@ -207,16 +197,6 @@ def _points(record: Any, path: str) -> Iterator[tuple[str, Any]]:
         others = {name: value for name, value in record.items() if name not in kinds}
         for where, alone in _parts(record[kind], ("dataPoints",), f"{path}.{kind}"):
             yield where, {**others, kind: alone}
-
-
-def protobuf_logs(value: bytes) -> Iterator[LogRecord]:
-    """Return the records of a batch in protobuf."""
-    return _logs(_parse("logs", value).resource_logs)
-
-
-def protobuf_metrics(value: bytes) -> Iterator[MetricRecord]:
-    """Return the values of a batch in protobuf."""
-    return _metrics(_parse("metrics", value).resource_metrics)
 
 
 def _parse(kind: str, value: bytes) -> Any:
@@ -287,8 +267,8 @@ def _plain(value: Any, depth: int = _DEEPEST) -> Any:
     return found
 
 
-def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
-    for resource in resources:
+def _logs(batch: Any) -> Iterator[LogRecord]:
+    for resource in batch.resource_logs:
         where = _texts(resource.resource.attributes)
         host, rack, of_all = where.get("host.name", ""), where.get("rack", ""), where.get("eb_id", "")
         for scope in resource.scope_logs:
@@ -305,8 +285,8 @@ def _logs(resources: Iterable[Any]) -> Iterator[LogRecord]:
                 yield LogRecord(source, time, text, number, shipper if number else "")
 
 
-def _metrics(resources: Iterable[Any]) -> Iterator[MetricRecord]:
-    for resource in resources:
+def _metrics(batch: Any) -> Iterator[MetricRecord]:
+    for resource in batch.resource_metrics:
         where = _texts(resource.resource.attributes)
         host, rack = where.get("host.name", ""), where.get("rack", "")
         for scope in resource.scope_metrics:
@@ -377,7 +357,6 @@ class Format(NamedTuple):
 
     name: str
     begins: re.Pattern[bytes]
-    """Pattern of the first bytes."""
     decode: Callable[[bytes], Any]
     """Decodes a row, or the rows of a batch."""
     is_batch: bool = False
@@ -419,14 +398,24 @@ def _begins(pattern: bytes) -> "re.Pattern[bytes]":
 LOGS: Final = (
     Format("syslog", _begins(rb"<\d"), syslog_message),
     Format("ska", _begins(rb"1\|"), ska_line),
-    Format("otlp-json", _begins(rb'\s*\{\s*"resourceLogs"'), json_logs, is_batch=True),
+    Format(
+        "otlp-json",
+        _begins(rb'\s*\{\s*"resourceLogs"'),
+        lambda value: _rows(value, _logs_decoder, _logs, _LOGS),
+        is_batch=True,
+    ),
     Format("logstash", _begins(rb"\s*\{"), log_event),
-    Format("otlp-protobuf", _begins(rb"\n"), protobuf_logs, is_batch=True),
+    Format("otlp-protobuf", _begins(rb"\n"), lambda value: _logs(_parse("logs", value)), is_batch=True),
 )
 METRICS: Final = (
     Format("collectd", _begins(rb"\s*\["), _collectd, is_batch=True),
-    Format("otlp-json", _begins(rb'\s*\{\s*"resourceMetrics"'), json_metrics, is_batch=True),
-    Format("otlp-protobuf", _begins(rb"\n"), protobuf_metrics, is_batch=True),
+    Format(
+        "otlp-json",
+        _begins(rb'\s*\{\s*"resourceMetrics"'),
+        lambda value: _rows(value, _metrics_decoder, _metrics, _METRICS),
+        is_batch=True,
+    ),
+    Format("otlp-protobuf", _begins(rb"\n"), lambda value: _metrics(_parse("metrics", value)), is_batch=True),
 )
 FORMATS: Final = {"logs": LOGS, "metrics": METRICS}
 """By topic; the first one that matches applies."""

@@ -45,7 +45,6 @@ class MirrorView(NewestView):
         self._away: list[str] = []
         """Names of the devices that were disconnected at the last update."""
         self._others: list[MirrorWriter] = []
-        """Other mirrors that write at the same time."""
 
     def _look(self, now: Time) -> dict[str, Value]:
         mirror = self._mirror
@@ -101,15 +100,12 @@ def find_disconnected(mirror: Mirror) -> Mapping[FaultKey, Fault] | None:
     away: defaultdict[str, list[MirroredAttribute]] = defaultdict(list)
     for entry in mirror.disconnected():
         away[device_of(entry.name)].append(entry)
-    return {
-        (DISCONNECTED, device): Fault(_why(entries), values={"attributes": len(entries)})
-        for device, entries in sorted(away.items())
-    }
-
-
-def _why(entries: list[MirroredAttribute]) -> str:
-    newest = entries[0].newest
-    return f"{len(entries)} attributes are not mirrored: {excerpt(newest.error) if newest else 'nobody answers'}"
+    faults = {}
+    for device, entries in sorted(away.items()):
+        newest = entries[0].newest
+        text = f"{len(entries)} attributes are not mirrored: {excerpt(newest.error) if newest else 'nobody answers'}"
+        faults[DISCONNECTED, device] = Fault(text, values={"attributes": len(entries)})
+    return faults
 
 
 def compose(server: Server) -> None:

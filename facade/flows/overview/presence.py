@@ -78,15 +78,12 @@ class Presence(HealthSource):
 
     def judges(self, key: FaultKey) -> bool:
         """Return whether heartbeats tell of a component; see `facade.kernel.runtime.health_issues.HealthSource`."""
-        return self._can_tell() and key not in self._early
+        # Right after an outage of the bus the state of all processes is unknown.
+        return self._server.has_read(TOPIC) and self._heartbeats.can_tell and key not in self._early
 
     def values(self, device_class: str) -> Mapping[str, Value]:
         """Return the device servers of this deployment."""
         return {"deviceServers": tuple(self._instances)} if device_class == MASTER else {}
-
-    def _can_tell(self) -> bool:
-        # Right after an outage of the bus the state of all processes is unknown.
-        return self._server.has_read(TOPIC) and self._heartbeats.can_tell
 
     def _look(self) -> list[HealthIssue]:
         if self._server.has_read(TOPIC) and self._heartbeats.judged_at:

@@ -309,7 +309,9 @@ class QualityView(NewestView):
         """Return the reading of a metric's attribute; None: the metric never came."""
         metric, shown, attribute = self._measured.newest.get(name), self._shown.get(name), self._attributes[name]
         if metric is not None and (shown is None or shown.metric is not metric):
-            shown = self._shown[name] = _Shown(metric, _reading(attribute, metric))
+            value, known = fit(metric.array, axes(attribute))
+            quality = judge(value, attribute.limits) if known else Quality.INVALID
+            shown = self._shown[name] = _Shown(metric, Reading(value, metric.header.time, quality))
         if shown is None:
             return None
         limit = self._class.stale_after if attribute.stale_after is None else attribute.stale_after
@@ -328,12 +330,6 @@ class QualityView(NewestView):
         lines += _line("Stopped, or without a number", by_quality.get(Quality.INVALID, []))
         lines += _line("Metrics that no attribute has the name of", sorted(self._measured.unknown))
         return "ALARM" if beyond else "ON", lines
-
-
-def _reading(attribute: Attribute, metric: NewestMetric) -> Reading:
-    value, known = fit(metric.array, axes(attribute))
-    time = metric.header.time
-    return Reading(value, time, judge(value, attribute.limits) if known else Quality.INVALID)
 
 
 def _line(what: str, names: list[str]) -> list[str]:

@@ -289,7 +289,8 @@ def picture(summary: SummaryDict) -> bytes:
     figure = Figure(
         figsize=(12, 6.4), dpi=110, facecolor="white", layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
     )
-    figure.suptitle(_title(summary), x=0.012, ha="left", fontsize=13, fontweight="bold", color=_INK)
+    title = ", ".join(filter(None, (f"{summary['kind']} {summary['solution_id']}".rstrip(), summary["source_model"])))
+    figure.suptitle(title, x=0.012, ha="left", fontsize=13, fontweight="bold", color=_INK)
     left, right = figure.subplots(1, 2)
     amplitude, phase = (np.array(summary[name], np.float64) for name in ("amplitude", "phase"))
     _panel(figure, left, summary, amplitude, "Amplitude", _EVEN, _limits(amplitude))
@@ -342,11 +343,6 @@ def _channel_span(summary: SummaryDict, blocks: int) -> tuple[float, float, str]
         return 0.0, float(summary["channels"]), "channel"
     half = (frequencies[-1] - frequencies[0]) / (blocks - 1) / 2
     return (frequencies[0] - half) / 1e6, (frequencies[-1] + half) / 1e6, "frequency [MHz]"
-
-
-def _title(summary: SummaryDict) -> str:
-    name = f"{summary['kind']} {summary['solution_id']}".rstrip()
-    return f"{name}, {summary['source_model']}" if summary["source_model"] else name
 
 
 def _caption(summary: SummaryDict) -> str:

@@ -120,7 +120,8 @@ class TableWorker:
 
     def finish(self) -> None:
         """Leave the group; records of tables under way come again to the next worker."""
-        self._drop_all()
+        for partition in list(self._partitions):
+            self._drop(partition)
         self._member.close()
 
     def _take_more(self) -> None:
@@ -177,10 +178,6 @@ class TableWorker:
             rejected = state.lose(table, self._clock.now_us())
             if table.log == state.log:  # otherwise it may be sent again: its log no longer exists
                 self._assembly.end((partition, table.table), table, rejected)
-
-    def _drop_all(self) -> None:
-        for partition in list(self._partitions):
-            self._drop(partition)
 
     def _drop(self, partition: int) -> None:
         self._assembly.drop(partition)

@@ -22,7 +22,6 @@ class IcdFinding:
     what: str
     """The expected value and the present one."""
     rule: str = field(default="", compare=False)
-    """Name of the rule."""
 
     def __str__(self) -> str:
         """Return the line that a user reads."""

@@ -20,7 +20,7 @@ Complaint = tuple[str, str]
 def explain(value: object, wanted: Any, key: str = "") -> Iterator[Complaint]:
     """Yield each reason why a value does not have the wanted type."""
     wanted = _without_none(wanted)
-    bare = _bare(wanted)
+    bare = get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted  # without its bounds
     arguments = get_args(bare)
     if _is_table(bare):
         yield from _explain_table(value, bare, key)
@@ -68,11 +68,6 @@ def _without_none(wanted: Any) -> Any:
     """Strip None from an optional type: TOML has no null."""
     rest = [argument for argument in get_args(wanted) if argument is not type(None)]
     return rest[0] if len(rest) == 1 and len(get_args(wanted)) == 2 else wanted
-
-
-def _bare(wanted: Any) -> Any:
-    """Strip the bounds from a type."""
-    return get_args(wanted)[0] if get_origin(wanted) is Annotated else wanted
 
 
 def _fits(value: object, wanted: Any) -> bool:

@@ -207,7 +207,6 @@ TABLE: Mapping[State, Mapping[Event, Transition]] = {
 """The step for each event in each state; any other event is a bug."""
 
 FINAL = frozenset(one for one, steps in TABLE.items() if {step.state for step in steps.values()} == {one})
-"""Final states."""
 
 
 class CommandState:

@@ -86,7 +86,6 @@ class Reports:
 
     def __init__(self, device: str, cause: str = "", headers: Headers = ()) -> None:
         self.device = device
-        """Name of the Tango device."""
         self.cause = cause
         """Id of the command that causes the reports."""
         self.headers = headers

@@ -98,7 +98,6 @@ class AlertAccount:
     alarms: dict[str, str] = field(default_factory=dict)
     """ACTIVE or CLEARED by condition@source."""
     garbage: Counter[str] = field(default_factory=Counter)
-    """Bad records by kind."""
     dead_letters: Counter[str] = field(default_factory=Counter)
     """Their expected dead letters, by reason."""
 
