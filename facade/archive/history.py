@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from facade.archive.files import ArchiveError, by_partition, hour_in, no_archive
-from facade.archive.newest import NewestRecords
+from facade.archive.files import ArchiveError, hour_in, no_archive
+from facade.archive.newest import Kept, NewestRecords
 from facade.archive.reading import read_keyed
 from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
@@ -146,7 +145,7 @@ class HistoryArchive:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
+        self._rows_of = Kept(self._read_rows, _MOST_KEPT)
         self._newest = NewestRecords(store, HISTORY, _decoded)
 
     def extent(self) -> tuple[Time, Time]:
@@ -168,7 +167,8 @@ class HistoryArchive:
         return self._find(name, begin, end)
 
     def _find(self, name: str, begin: Time, end: Time) -> Series:
-        read = [*self._newest.each(begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))]
+        key = name.encode()
+        read = self._rows_of.each([(file, key) for file in self._newest.files(begin - SILENT_US, end)])
         return _series(read, begin, end) if read else Series()  # none: a gap, or the worker is behind
 
     def at(self, time: Time) -> dict[str, Point]:
@@ -185,7 +185,7 @@ class HistoryArchive:
 
     def _partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""
-        found = [*by_partition(self._store.names(HISTORY)).values()]
+        found = self._newest.partitions()
         if not found:
             if not self._store.names():
                 raise no_archive(self._store)
@@ -213,8 +213,9 @@ class HistoryArchive:
         what = f"{name}: expected DEVICE/ATTRIBUTE with records from {utc_text(begin)} to {utc_text(end)}, got none"
         return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
 
-    def _read_rows(self, name: str, key: bytes) -> _Read:
+    def _read_rows(self, place: tuple[str, bytes]) -> _Read:
         """Return the records of a key in a file."""
+        name, key = place
         log, read = read_keyed(self._store, name, "key", key, key)
         messages = [_decoded(value) for value in read["value"].to_pylist()]
         some = [_NOTHING if one is None else one for one in messages]

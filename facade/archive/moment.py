@@ -6,14 +6,13 @@ whose state was written before `ALARMS_BACK`, and commands given before `COMMAND
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from heapq import nlargest
 from typing import Any, Final
 
 import msgspec
 
 from facade.archive.history import HistoryArchive, Point
-from facade.archive.newest import NewestRecords, undecoded
+from facade.archive.newest import Kept, NewestRecords, undecoded
 from facade.archive.reading import read_batches
 from facade.archive.stores import Store
 from facade.flows.alerts import messages
@@ -62,7 +61,7 @@ class MomentArchive:
             topic: NewestRecords(store, topic, undecoded)
             for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS, DEAD)
         }
-        self._aside_in = lru_cache(_MOST_LETTERS)(self._read_aside)
+        self._aside_in = Kept(self._read_aside, _MOST_LETTERS)
 
     def extent(self) -> tuple[Time, Time]:
         """Return the times of the first and the last record of the history."""
@@ -158,7 +157,7 @@ class MomentArchive:
 
     def _aside(self, begin: Time, until: Time) -> set[tuple[int, int]]:
         """Return partition and offset of the acknowledgements that device servers set aside, and did not count."""
-        return set().union(*self.topics[DEAD].each(begin, until + MINUTE, self._aside_in))
+        return set().union(*self._aside_in.each(self.topics[DEAD].files(begin, until + MINUTE)))
 
     def _read_aside(self, name: str) -> frozenset[tuple[int, int]]:
         # Without the values, which are the bulk of the file.
