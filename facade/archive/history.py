@@ -57,18 +57,27 @@ Point = tuple[Time, History]
 class Series:
     """The history of one attribute."""
 
-    points: list[Point] = field(default_factory=list)
-    """Points. The first one may precede the requested time: it is the value at the begin, if that is known.
-
-    A `gap` means that values may be missing before this one.
-    """
     gaps: dict[Time, Time] = field(default_factory=dict)
     """By the time of a point with a gap, the time of the previous record: values may be missing in between."""
     last: Time = NEVER
     """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
     columns: "Columns | None" = None
-    """The points again; None: there are none."""
+    """The points as arrays; None: there are none."""
+    messages: Sequence[History] = ()
+    """Their messages."""
+
+    @property
+    def points(self) -> list[Point]:
+        """Return the points.
+
+        The first one may precede the requested time: it is the value at the begin, if that is known. A `gap` means that
+        values may be missing before this one.
+        """
+        if self.columns is None:
+            return []
+        rows = zip(self.columns.at.tolist(), self.messages, self.columns.gap.tolist(), strict=True)
+        return [(at, replace(one, gap=True) if gap else one) for at, one, gap in rows]
 
 
 class Columns(NamedTuple):
@@ -128,13 +137,10 @@ def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
     is_point[0] = True
     for column in (time, quality, value):
         is_point[1:] |= np.not_equal(column[1:], column[:-1]).astype(np.bool_)
-    points = [*zip(at[is_point].tolist(), messages[is_point].tolist(), strict=True)]
-    for place in np.flatnonzero(has_gap[is_point]).tolist():
-        points[place] = points[place][0], replace(points[place][1], gap=True)
     rows = np.flatnonzero(has_gap[1:]) + 1
     gaps = dict(zip(at[rows].tolist(), at[rows - 1].tolist(), strict=True))
     columns = Columns(*(one[is_point] for one in (at, time, quality, value, has_gap)))
-    return Series(points, gaps, Time(int(at[-1])), unreadable, columns)
+    return Series(gaps, Time(int(at[-1])), unreadable, columns, messages[is_point].tolist())
 
 
 class HistoryArchive:
@@ -157,7 +163,7 @@ class HistoryArchive:
         partitions = self._partitions()
         self._require(partitions, begin, end)
         found = self._find(name, begin, end)
-        if not found.points:
+        if found.columns is None:
             raise ArchiveError(self._nothing(partitions, name, begin, end))
         return found
 
