@@ -34,9 +34,10 @@ _MOST_ROWS = 6
 """Files whose rows are kept, each of up to 32 MB."""
 _MOST_RECORDS = 2_000
 """Files whose records are kept, of topics with few records."""
-_MOST_CONTENTS = 20_000
+_MOST_DECODED = 20_000
 """Decoded records that are kept: all attributes, of some minutes that are played."""
-_Key, _Read = TypeVar("_Key"), TypeVar("_Read")
+_Key = TypeVar("_Key")
+_Read = TypeVar("_Read")
 
 
 class _Rows(NamedTuple):
@@ -103,9 +104,9 @@ class NewestRecords:
         self._listed: tuple[Sequence[str], list[list[str]]] = (), []
         self.span = Kept(self._read_span, _MOST_FILES)
         self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
-        self._content = lru_cache(_MOST_CONTENTS)(lambda name, row: decode(self._rows(name).values[row].as_py()))
-        self.whole = Kept(lambda name: self._search(name, NEVER, FOREVER), _MOST_FILES)
-        self._records = Kept(lambda name: [*self._read_records(name)], _MOST_RECORDS)
+        self._record = lru_cache(_MOST_DECODED)(self._read_record)
+        self.whole: Kept[str, dict[bytes, Newest]] = Kept(lambda name: self._search(name, NEVER, FOREVER), _MOST_FILES)
+        self._records: Kept[str, list[Record]] = Kept(lambda name: [*self._read_records(name)], _MOST_RECORDS)
 
     @property
     def is_kept(self) -> bool:
@@ -122,6 +123,9 @@ class NewestRecords:
             *self.whole.each(within),
             *(self._search(name, begin, time) for name in names if name not in within),
         ):
+            if not newest:
+                newest |= found
+                continue
             for key, one in found.items():
                 if key not in newest or newest[key][:2] < one[:2]:
                     newest[key] = one
@@ -131,6 +135,16 @@ class NewestRecords:
         """Return the records from `begin` to `time`, both included, in the order of each partition's log."""
         for found in self._records.each(self.files(begin, time)):
             yield from (one for one in found if begin <= one.timestamp_us <= time)
+
+    def newest(self, begin: Time, time: Time) -> Time:
+        """Return the time of the newest record from `begin` to `time`, both included; `NEVER`: there is none."""
+        names = self.files(begin, time)
+        ends = [last for _, last in self.span.each(names)]
+        last = [name for name, end in zip(names, ends, strict=True) if end > time]
+        times = (
+            one.timestamp_us for some in self._records.each(last) for one in some if begin <= one.timestamp_us <= time
+        )
+        return max(chain((end for end in ends if end <= time), times), default=NEVER)
 
     def partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""
@@ -159,17 +173,19 @@ class NewestRecords:
         keys = rows.key[places]
         ends = np.append(np.flatnonzero(np.diff(keys)), len(places) - 1) if len(places) else places
         newest = places[ends]
-        columns = (one.tolist() for one in (ends, newest, rows.key[newest], rows.at[newest], rows.offset[newest]))
         found = {}
-        for end, row, key, at, offset in zip(*columns, strict=True):
-            if (content := self._content(name, row)) is not None:
-                found[rows.keys[key]] = Newest(at, offset, content)
-                continue
-            for before in places[:end][keys[:end] == key][::-1].tolist():
-                if (content := self._content(name, before)) is not None:
-                    found[rows.keys[key]] = Newest(Time(int(rows.at[before])), int(rows.offset[before]), content)
-                    break
+        for end, row, key in zip(ends.tolist(), newest.tolist(), rows.key[newest].tolist(), strict=True):
+            if (one := self._record(name, row)) is None:
+                before = places[:end][keys[:end] == key][::-1].tolist()
+                one = next((earlier for at in before if (earlier := self._record(name, at)) is not None), None)
+            if one is not None:
+                found[rows.keys[key]] = one
         return found
+
+    def _read_record(self, name: str, row: int) -> Newest | None:
+        rows = self._rows(name)
+        content = self._decode(rows.values[row].as_py())
+        return None if content is None else Newest(Time(int(rows.at[row])), int(rows.offset[row]), content)
 
     def _read_span(self, name: str) -> tuple[Time, Time]:
         with opened(self._store, name) as file:
