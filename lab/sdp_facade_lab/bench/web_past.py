@@ -149,6 +149,9 @@ async def play(port: int, number: int, seconds: int, asked: Asked, clock: Clock)
     shown = happened = 0
 
     async def ask(path: str, **given: Any) -> None:
+        nonlocal reader, writer
+        if reader.at_eof():  # the server closes a connection that was idle for 5 s; a browser opens another one
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
         writer.write(f"GET /api/{path}?{urlencode(given)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _LONGEST)
         length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
