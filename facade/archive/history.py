@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from facade.archive.files import ArchiveError, by_partition, hour_in, no_archive
-from facade.archive.newest import NewestRecords
+from facade.archive.files import ArchiveError, hour_in, no_archive
+from facade.archive.newest import Kept, NewestRecords
 from facade.archive.reading import read_keyed
 from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
@@ -58,18 +57,27 @@ Point = tuple[Time, History]
 class Series:
     """The history of one attribute."""
 
-    points: list[Point] = field(default_factory=list)
-    """Points. The first one may precede the requested time: it is the value at the begin, if that is known.
-
-    A `gap` means that values may be missing before this one.
-    """
     gaps: dict[Time, Time] = field(default_factory=dict)
     """By the time of a point with a gap, the time of the previous record: values may be missing in between."""
     last: Time = NEVER
     """Time of the last record: it may repeat the last point."""
     unreadable: int = 0
     columns: "Columns | None" = None
-    """The points again; None: there are none."""
+    """The points as arrays; None: there are none."""
+    messages: Sequence[History] = ()
+    """Their messages."""
+
+    @property
+    def points(self) -> list[Point]:
+        """Return the points.
+
+        The first one may precede the requested time: it is the value at the begin, if that is known. A `gap` means that
+        values may be missing before this one.
+        """
+        if self.columns is None:
+            return []
+        rows = zip(self.columns.at.tolist(), self.messages, self.columns.gap.tolist(), strict=True)
+        return [(at, replace(one, gap=True) if gap else one) for at, one, gap in rows]
 
 
 class Columns(NamedTuple):
@@ -129,13 +137,10 @@ def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
     is_point[0] = True
     for column in (time, quality, value):
         is_point[1:] |= np.not_equal(column[1:], column[:-1]).astype(np.bool_)
-    points = [*zip(at[is_point].tolist(), messages[is_point].tolist(), strict=True)]
-    for place in np.flatnonzero(has_gap[is_point]).tolist():
-        points[place] = points[place][0], replace(points[place][1], gap=True)
     rows = np.flatnonzero(has_gap[1:]) + 1
     gaps = dict(zip(at[rows].tolist(), at[rows - 1].tolist(), strict=True))
     columns = Columns(*(one[is_point] for one in (at, time, quality, value, has_gap)))
-    return Series(points, gaps, Time(int(at[-1])), unreadable, columns)
+    return Series(gaps, Time(int(at[-1])), unreadable, columns, messages[is_point].tolist())
 
 
 class HistoryArchive:
@@ -146,7 +151,7 @@ class HistoryArchive:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rows_of = lru_cache(_MOST_KEPT)(self._read_rows)
+        self._rows_of = Kept(self._read_rows, _MOST_KEPT)
         self._newest = NewestRecords(store, HISTORY, _decoded)
 
     def extent(self) -> tuple[Time, Time]:
@@ -158,7 +163,7 @@ class HistoryArchive:
         partitions = self._partitions()
         self._require(partitions, begin, end)
         found = self._find(name, begin, end)
-        if not found.points:
+        if found.columns is None:
             raise ArchiveError(self._nothing(partitions, name, begin, end))
         return found
 
@@ -168,7 +173,8 @@ class HistoryArchive:
         return self._find(name, begin, end)
 
     def _find(self, name: str, begin: Time, end: Time) -> Series:
-        read = [*self._newest.each(begin - SILENT_US, end, partial(self._rows_of, key=name.encode()))]
+        key = name.encode()
+        read = self._rows_of.each([(file, key) for file in self._newest.files(begin - SILENT_US, end)])
         return _series(read, begin, end) if read else Series()  # none: a gap, or the worker is behind
 
     def at(self, time: Time) -> dict[str, Point]:
@@ -185,7 +191,7 @@ class HistoryArchive:
 
     def _partitions(self) -> list[list[str]]:
         """Return the files of each partition in the order of its log."""
-        found = [*by_partition(self._store.names(HISTORY)).values()]
+        found = self._newest.partitions()
         if not found:
             if not self._store.names():
                 raise no_archive(self._store)
@@ -213,8 +219,9 @@ class HistoryArchive:
         what = f"{name}: expected DEVICE/ATTRIBUTE with records from {utc_text(begin)} to {utc_text(end)}, got none"
         return f"{what}; near ones: {', '.join(lowered[one] for one in near)}" if near else what
 
-    def _read_rows(self, name: str, key: bytes) -> _Read:
+    def _read_rows(self, place: tuple[str, bytes]) -> _Read:
         """Return the records of a key in a file."""
+        name, key = place
         log, read = read_keyed(self._store, name, "key", key, key)
         messages = [_decoded(value) for value in read["value"].to_pylist()]
         some = [_NOTHING if one is None else one for one in messages]

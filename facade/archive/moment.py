@@ -6,7 +6,6 @@ whose state was written before `ALARMS_BACK`, and commands given before `COMMAND
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 from heapq import nlargest
 from operator import attrgetter
 from typing import Any, Final
@@ -14,14 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from facade.archive.history import HistoryArchive, Point
-from facade.archive.newest import NewestRecords, undecoded
+from facade.archive.newest import Kept, NewestRecords, undecoded
 from facade.archive.reading import read_batches
 from facade.archive.stores import Store
 from facade.flows.alerts import messages
 from facade.flows.alerts.flow import AlertsFlow
 from facade.flows.alerts.given import GivenActions
 from facade.flows.commands.messages import ACKS, COMMANDS, HELD_COMMANDS
-from facade.flows.commands.past import Past
+from facade.flows.commands.past import Past, given_at
 from facade.flows.commands.view import as_dict
 from facade.kernel.bus.dead_letters import TOPIC as DEAD
 from facade.kernel.bus.dead_letters import original
@@ -51,7 +50,14 @@ _MOST_COMMANDS = 200
 _MOST_ALERTS = 15
 _MOST_LETTERS = 1000
 """Files of dead letters whose acknowledgements are kept."""
+_MOST_FOLDED = 100
+"""Moments whose commands are kept."""
+_OF_COMMANDS: Final = (HELD_COMMANDS, COMMANDS, ACKS)
+"""In the order in which they are folded."""
 ALERTS_CLASS: Final = "SdpAlerts"
+
+_Records = tuple[Time, tuple[Time, ...], tuple[str, ...]]
+"""Records about commands: the time of the first one, the newest times of the topics, and the files."""
 
 
 class MomentArchive:
@@ -63,7 +69,8 @@ class MomentArchive:
             topic: NewestRecords(store, topic, undecoded)
             for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS, DEAD)
         }
-        self._aside_in = lru_cache(_MOST_LETTERS)(self._read_aside)
+        self._folded = Kept(self._fold, _MOST_FOLDED)
+        self._aside_in = Kept(self._read_aside, _MOST_LETTERS)
 
     def extent(self) -> tuple[Time, Time]:
         """Return the times of the first and the last record of the history."""
@@ -145,22 +152,31 @@ class MomentArchive:
     def commands(self, begin: Time, until: Time, most: int = _MOST_COMMANDS) -> dict[str, list[dict[str, Any]]]:
         """Return the newest commands given from `begin` to `until` by device, as of GetCommandHistory."""
         begin = max(begin, NEVER)
-        past = Past(begin)
-        for topic, add in ((HELD_COMMANDS, past.add_held), (COMMANDS, past.add_command), (ACKS, past.add_ack)):
-            aside = self._aside(begin, until) if topic == ACKS else set()
-            for record in self.topics[topic].records(begin, until):
-                if (record.partition, record.offset) not in aside:
-                    add(record)
+        since = begin - Duration(int(begin) % int(MINUTE))
+        topics = [(self.topics[topic], until) for topic in _OF_COMMANDS] + [(self.topics[DEAD], until + MINUTE)]
+        # Between two records nothing changes: a page that plays a night asks for each second.
+        ends = tuple(topic.newest(since, end) for topic, end in topics)
+        files = tuple(name for topic, end in topics for name in topic.files(since, end))
         found: dict[str, list[dict[str, Any]]] = {}
-        for one in reversed(past.commands()):
-            some = found.setdefault(one.device, [])
-            if one.id and len(some) < most:
-                some.append(as_dict(one))
-        return found
+        for given, told in self._folded((since, ends, files)):
+            some = found.setdefault(told["device"], [])
+            if given >= begin and len(some) < most:
+                some.append(told)
+        return {device: some for device, some in found.items() if some}
+
+    def _fold(self, of: _Records) -> list[tuple[Time, dict[str, Any]]]:
+        """Return the commands of some records, the newest first, each with the time at which it was given."""
+        since, (*ends, aside_end), _ = of
+        aside, past = self._aside(since, aside_end), Past(since)
+        for topic, add, end in zip(_OF_COMMANDS, (past.add_held, past.add_command, past.add_ack), ends, strict=True):
+            for record in self.topics[topic].records(since, end):
+                if topic != ACKS or (record.partition, record.offset) not in aside:
+                    add(record)
+        return [(given_at(one), as_dict(one)) for one in reversed(past.commands()) if one.id]
 
     def _aside(self, begin: Time, until: Time) -> set[tuple[int, int]]:
         """Return partition and offset of the acknowledgements that device servers set aside, and did not count."""
-        return set().union(*self.topics[DEAD].each(begin, until + MINUTE, self._aside_in))
+        return set().union(*self._aside_in.each(self.topics[DEAD].files(begin, until)))
 
     def _read_aside(self, name: str) -> frozenset[tuple[int, int]]:
         # Without the values, which are the bulk of the file.

@@ -1,15 +1,18 @@
 """The newest record of each key before a time, and all records of a time, from the files of a topic.
 
 Files never change, so a reader keeps the times of each file, the newest record of each of its keys, and the rows of the
-files that it read last. A second look at a near time therefore opens no file. For a file that ends before the time, the
-newest records are enough; the rows are searched only if the time lies within the file.
+files that it read last. A second look at a near time therefore opens no file, starts no thread, and decodes only the
+records that came in between. For a file that ends before the time, the newest records are enough; the rows are searched
+only if the time lies within the file.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from threading import Lock
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,9 @@ _MOST_ROWS = 6
 """Files whose rows are kept, each of up to 32 MB."""
 _MOST_RECORDS = 2_000
 """Files whose records are kept, of topics with few records."""
+_MOST_DECODED = 20_000
+"""Decoded records that are kept: all attributes, of some minutes that are played."""
+_Key = TypeVar("_Key")
 _Read = TypeVar("_Read")
 
 
@@ -55,6 +61,35 @@ class Newest(NamedTuple):
     """What the decoder made of its value."""
 
 
+class Kept(Generic[_Key, _Read]):
+    """What was read last, for any thread; of a request, only what is missing is read, several files at a time."""
+
+    def __init__(self, read: Callable[[_Key], _Read], most: int) -> None:
+        self._read, self._most = read, most
+        self._found: OrderedDict[_Key, _Read] = OrderedDict()
+        self._lock = Lock()
+
+    def __call__(self, key: _Key) -> _Read:
+        """Return what was read of one key."""
+        return self.each([key])[0]
+
+    def each(self, keys: Sequence[_Key]) -> list[_Read]:
+        """Return what was read of each key."""
+        with self._lock:
+            known = {key: self._found[key] for key in keys if key in self._found}
+            for key in known:
+                self._found.move_to_end(key)
+        if missing := [key for key in keys if key not in known]:
+            with ThreadPoolExecutor(_READERS) as pool:
+                read = dict(zip(missing, pool.map(self._read, missing), strict=True))
+            known |= read
+            with self._lock:
+                self._found |= read
+                while len(self._found) > self._most:
+                    self._found.popitem(last=False)
+        return [known[key] for key in keys]
+
+
 class NewestRecords:
     """Records of a topic with keys, for any thread.
 
@@ -66,12 +101,12 @@ class NewestRecords:
 
     def __init__(self, store: Store, topic: str, decode: Callable[[bytes | None], Any]) -> None:
         self._store, self._topic, self._decode = store, topic, decode
-        self.span = lru_cache(_MOST_FILES)(self._read_span)
+        self._listed: tuple[Sequence[str], list[list[str]]] = (), []
+        self.span = Kept(self._read_span, _MOST_FILES)
         self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
-        self.whole = lru_cache(_MOST_FILES)(lambda name: self._search(name, NEVER, FOREVER))
-        self._records = lru_cache(_MOST_RECORDS)(
-            lambda name: [record for columns in read_columns(store, [name]) for record in columns.records()]
-        )
+        self._record = lru_cache(_MOST_DECODED)(self._read_record)
+        self.whole: Kept[str, dict[bytes, Newest]] = Kept(lambda name: self._search(name, NEVER, FOREVER), _MOST_FILES)
+        self._records: Kept[str, list[Record]] = Kept(lambda name: [*self._read_records(name)], _MOST_RECORDS)
 
     @property
     def is_kept(self) -> bool:
@@ -80,8 +115,17 @@ class NewestRecords:
 
     def at(self, begin: Time, time: Time) -> dict[bytes, Newest]:
         """Return the newest record of each key from `begin` to `time`, both included [Unix us]."""
+        names = self.files(begin, time)
+        spans = dict(zip(names, self.span.each(names), strict=True))
+        within = [name for name, (first, last) in spans.items() if begin <= first and last <= time]
         newest: dict[bytes, Newest] = {}
-        for found in self.each(begin, time, lambda name: self._newest_of(name, begin, time)):
+        for found in (
+            *self.whole.each(within),
+            *(self._search(name, begin, time) for name in names if name not in within),
+        ):
+            if not newest:
+                newest |= found
+                continue
             for key, one in found.items():
                 if key not in newest or newest[key][:2] < one[:2]:
                     newest[key] = one
@@ -89,41 +133,64 @@ class NewestRecords:
 
     def records(self, begin: Time, time: Time) -> Iterator[Record]:
         """Return the records from `begin` to `time`, both included, in the order of each partition's log."""
-        for found in self.each(begin, time, lambda name: self._records(name) if self.has(name, begin, time) else []):
+        for found in self._records.each(self.files(begin, time)):
             yield from (one for one in found if begin <= one.timestamp_us <= time)
+
+    def newest(self, begin: Time, time: Time) -> Time:
+        """Return the time of the newest record from `begin` to `time`, both included; `NEVER`: there is none."""
+        names = self.files(begin, time)
+        ends = [last for _, last in self.span.each(names)]
+        last = [name for name, end in zip(names, ends, strict=True) if end > time]
+        times = (
+            one.timestamp_us for some in self._records.each(last) for one in some if begin <= one.timestamp_us <= time
+        )
+        return max(chain((end for end in ends if end <= time), times), default=NEVER)
+
+    def partitions(self) -> list[list[str]]:
+        """Return the files of each partition in the order of its log."""
+        names = self._store.names(self._topic)
+        if names != self._listed[0]:
+            self._listed = names, [*by_partition(names).values()]
+        return self._listed[1]
+
+    def files(self, begin: Time, time: Time) -> list[str]:
+        """Return the files that have records from `begin` to `time`, both included."""
+        names = [*self._around(begin, time)]
+        spans = zip(names, self.span.each(names), strict=True)
+        return [name for name, (first, last) in spans if first <= time and last >= begin]
 
     def each(self, begin: Time, time: Time, read: Callable[[str], _Read]) -> Iterator[_Read]:
         """Read each file, by its name, that may have records from `begin` to `time`; yield the results."""
-        partitions = by_partition(self._store.names(self._topic)).values()
-        names = chain.from_iterable(around(files, begin - _DISORDER, time + _DISORDER) for files in partitions)
         with ThreadPoolExecutor(_READERS) as pool:
-            yield from pool.map(read, names)
+            yield from pool.map(read, self._around(begin, time))
 
     def has(self, name: str, begin: Time, time: Time) -> bool:
         """Return whether a file of any topic may have records from `begin` to `time`."""
         first, last = self.span(name)
         return first <= time and last >= begin
 
-    def _newest_of(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
-        first, last = self.span(name)
-        if first > time or last < begin:
-            return {}
-        return self.whole(name) if begin <= first and last <= time else self._search(name, begin, time)
+    def _around(self, begin: Time, time: Time) -> Iterator[str]:
+        return chain.from_iterable(around(files, begin - _DISORDER, time + _DISORDER) for files in self.partitions())
 
     def _search(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
         rows = self._rows(name)
         places = np.flatnonzero((rows.at >= int(begin)) & (rows.at <= int(time)))
         keys = rows.key[places]
+        ends = np.append(np.flatnonzero(np.diff(keys)), len(places) - 1) if len(places) else places
+        newest = places[ends]
         found = {}
-        for end in (np.flatnonzero(np.diff(keys)) + 1).tolist() + [len(places)] * bool(len(places)):
-            key, place = keys[end - 1], end - 1
-            while place >= 0 and keys[place] == key:
-                row = places[place]
-                if (content := self._decode(rows.values[row].as_py())) is not None:
-                    found[rows.keys[key]] = Newest(Time(int(rows.at[row])), int(rows.offset[row]), content)
-                    break
-                place -= 1
+        for end, row, key in zip(ends.tolist(), newest.tolist(), rows.key[newest].tolist(), strict=True):
+            if (one := self._record(name, row)) is None:
+                before = places[:end][keys[:end] == key][::-1].tolist()
+                one = next((earlier for at in before if (earlier := self._record(name, at)) is not None), None)
+            if one is not None:
+                found[rows.keys[key]] = one
         return found
+
+    def _read_record(self, name: str, row: int) -> Newest | None:
+        rows = self._rows(name)
+        content = self._decode(rows.values[row].as_py())
+        return None if content is None else Newest(Time(int(rows.at[row])), int(rows.offset[row]), content)
 
     def _read_span(self, name: str) -> tuple[Time, Time]:
         with opened(self._store, name) as file:
@@ -142,6 +209,10 @@ class NewestRecords:
         order = np.lexsort((offset, at, key))
         values = table["value"].combine_chunks().take(pa.array(order))
         return _Rows(key[order].astype(np.int64), at[order], offset[order], values, coded.dictionary.to_pylist())
+
+    def _read_records(self, name: str) -> Iterator[Record]:
+        for columns in read_columns(self._store, [name]):
+            yield from columns.records()
 
 
 def undecoded(value: bytes | None) -> Sequence[bytes | None]:

@@ -47,8 +47,9 @@ def thin(archive: HistoryArchive, name: str, begin: Time, end: Time, bins: int) 
     starts, ends = _held(found, columns, until, begin, end)
     values, numbers, quality = columns.value, _numbers(columns.value), columns.quality.astype(np.int64)
     # A piece is of one value and one bin.
-    cuts = np.unique(np.concatenate([edges, starts, ends]))
-    pieces, length = cuts[:-1], np.diff(cuts)
+    cuts = np.sort(np.concatenate([edges, starts, ends]), kind="stable")  # three sorted parts: faster than `unique`
+    is_piece = np.diff(cuts) > 0
+    pieces, length = cuts[:-1][is_piece], np.diff(cuts)[is_piece]
     bin_of = np.searchsorted(edges, pieces, "right") - 1
     value_of = np.searchsorted(starts, pieces, "right") - 1
     is_held = value_of >= 0

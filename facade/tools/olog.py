@@ -8,7 +8,8 @@ at once may both find none, so a deployment runs one. The Olog passes over a par
 and answers with entries of others. So an entry counts only if it has the id.
 
 An Olog that hangs or refuses an entry holds up nothing but this process. A comment that was refused goes behind those
-that wait, and the pauses grow with each failure.
+that wait, and the pauses grow with each failure. While one waits after a failure, an alert says so, whose delay is that
+of its condition.
 """
 
 import base64
@@ -17,7 +18,7 @@ import json
 import logging
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
@@ -25,18 +26,20 @@ from urllib.parse import quote, urlencode, urlsplit
 import typer
 
 from facade.kernel.bus.kafka.bus import KafkaBus
-from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import Clock, SystemClock, Time, as_duration, to_ms, utc_seconds
 from facade.kernel.config import load_client_settings, without_secrets
 from facade.kernel.console import say
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.http_request import send_request
-from facade.kernel.logs import start_logging
 from facade.kernel.manifest import AuditEntry
 from facade.kernel.printable import printable
+from facade.kernel.runtime.accounts import RunningAccount
+from facade.kernel.runtime.flow import Alerts
+from facade.kernel.runtime.health_issues import ORIGIN
 from facade.kernel.runtime.readers import Bus
-from facade.kernel.runtime.stopping import stopping
+from facade.kernel.runtime.worker_process import Site, run_worker
+from facade.kernel.severities import WARNING
 from facade.sdp.durations import parse_duration
 from facade.tools.audit import sources
 
@@ -57,7 +60,9 @@ _PAUSES: Final = (2.0, 300.0)
 """First and longest pause after a failure [s]; each is twice the one before."""
 _MOST_READ, _WAIT = 1000, 1.0
 """Most records read at once, and the longest wait for them [s]."""
+NOT_POSTED: Final = "commentsNotPosted"
 _LONGEST_TITLE: Final = 200
+_LONGEST_TEXT: Final = 500
 _RETRY: Final = 5.0
 """Pause after a failure of the bus [s]."""
 
@@ -165,23 +170,39 @@ class CommentPoster:
         Prefix of the topics: comments of two deployments have different ids.
     since
         Earlier comments are left out.
+    alerts
+        Raises the alert about comments that are not posted.
     """
 
-    def __init__(self, bus: Bus, olog: Olog, deployment: str, since: Time, clock: Clock) -> None:
-        self._bus, self._olog, self._deployment, self._since, self._clock = bus, olog, deployment, since, clock
+    accounts: Mapping[str, RunningAccount] = {}
+
+    def __init__(self, bus: Bus, olog: Olog, deployment: str, since: Time, alerts: Alerts, clock: Clock) -> None:
+        self._olog, self._deployment, self._since, self._clock = olog, deployment, since, clock
+        self._alerts = alerts
         self._entry_of = {topic: of for topic, of in sources().items() if topic in TOPICS}
         self._reader = bus.open_reader(dict.fromkeys(TOPICS), {})
         self.waiting: deque[Comment] = deque()
         self._pause, self._next = 0.0, float("-inf")
+        self._error = ""
+        self._told: str | None = None
+        """Text of the alert; empty: it is not raised; None: unknown."""
 
     def step(self) -> None:
         """Read new comments, and post the one that waits longest."""
+        try:
+            self._step()
+        except BusError as error:
+            _log.warning("comments wait retry=%g s reason=%s", _RETRY, error)
+            self._clock.sleep(_RETRY)
+
+    def _step(self) -> None:
         is_due = bool(self.waiting) and self._clock.monotonic() >= self._next
         for record in self._reader.take(_MOST_READ, 0.0 if is_due else _WAIT):
             if (comment := self._comment(record)) is not None and comment not in self.waiting:
                 self.waiting.append(comment)
         if self.waiting and self._clock.monotonic() >= self._next:
             self._post(self.waiting[0])
+        self._report()
 
     def finish(self) -> None:
         """Stop reading."""
@@ -203,10 +224,24 @@ class CommentPoster:
             self._next = self._clock.monotonic() + self._pause
             self.waiting.rotate(-1)  # one that the Olog refuses holds up no other
             what = "comment=%s waiting=%d retry=%g s reason=%s"
-            _log.warning(f"not posted {what}", comment.id, len(self.waiting), self._pause, printable(f"{error}"))
+            self._error = printable(f"{error}")
+            _log.warning(f"not posted {what}", comment.id, len(self.waiting), self._pause, self._error)
         else:
             self._pause = 0.0
             self.waiting.popleft()
+
+    def _report(self) -> None:
+        """Raise the alert after a failure, and clear it when no comment waits."""
+        if not self.waiting:
+            self._error = ""
+        text = f"comments that wait: {len(self.waiting)}; {self._error}"[:_LONGEST_TEXT] if self._error else ""
+        if self._told is not None and bool(text) is bool(self._told):
+            return
+        if text:
+            self._alerts.raise_alert(NOT_POSTED, WARNING, text)
+        else:
+            self._alerts.clear(NOT_POSTED, "each comment was posted")
+        self._told = text
 
 
 def _named(names: Sequence[str]) -> list[dict[str, str]]:
@@ -236,21 +271,19 @@ def olog(
     Example: sdp-facade olog https://olog.example.org/Olog --logbook Operations --login olog.txt
     """
     clock, settings = SystemClock(), load_client_settings()
+    if settings.replay:
+        raise ConfigError("olog: expected the bus of a running site, got a replay, whose comments were posted long ago")
     try:
         text = os.environ.get(LOGIN, "") if login is None else login.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--login {login}: expected a file with USER:PASSWORD, got {error}") from error
     to = Olog(address, text.strip(), logbook, tag or (), clock)
     begin = clock.now_us() - as_duration(parse_duration(oldest, "--oldest"))
-    start_logging("component:olog")
-    bus = KafkaBus(Connection(settings, clock=clock), client="olog")
-    with stopping() as is_stopped:
-        poster = CommentPoster(bus, to, settings.prefix, begin, clock)
+
+    def make(site: Site) -> CommentPoster:
+        bus = KafkaBus(site.connection, client=site.name)
         say(f"comments go to {without_secrets(address)}, logbook {', '.join(logbook)}")
-        while not is_stopped():
-            try:
-                poster.step()
-            except BusError as error:
-                _log.warning("comments wait retry=%g s reason=%s", _RETRY, error)
-                clock.sleep(_RETRY)
-        poster.finish()
+        alerts = site.alerts(f"{ORIGIN}/olog", bus.writer())
+        return CommentPoster(bus, to, site.settings.prefix, begin, alerts, site.clock)
+
+    run_worker("olog", "0", make)

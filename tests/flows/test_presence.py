@@ -98,6 +98,7 @@ def test_who_judges_is_not_missed_by_itself():
     ("name", "command"),
     [
         ("alerts-notify-0", "alerts notify RULES.toml"),
+        ("olog-0", "olog ADDRESS"),
         pytest.param("archive-run-1", "archive run FOLDER --slot 1", marks=pytest.mark.needs("facade.archive")),
     ],
 )

@@ -109,7 +109,7 @@ def infra_properties(
 def test_each_process_logs_in_as_its_role_and_knows_all_brokers(services: dict[str, Service], secrets: Path) -> None:
     clients = [one for name, one in services.items() if "KAFKA_BOOTSTRAP" in one.get("environment", {})]
     clients = [one for one in clients if one["command"] not in (["register"], services["rights"]["command"])]
-    assert len(clients) == 21
+    assert len(clients) == 22
     for one in clients:
         environment = one["environment"]
         assert set(environment) <= read_by_the_code()

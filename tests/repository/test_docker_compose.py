@@ -113,6 +113,16 @@ def test_secrets_come_from_files_that_are_not_committed() -> None:
     assert (DOCKER / "secrets" / ".gitignore").read_text().split("\n")[1] == "*"
 
 
+def test_displays_of_the_page_are_on_a_volume_that_its_user_may_write() -> None:
+    folder = SERVICES["page"]["environment"]["SDP_WEB_DISPLAYS"]
+    assert SERVICES["page"]["volumes"] == [f"displays:{folder}"]
+    assert "displays" in COMPOSE["volumes"]
+    image = (DOCKER / "Dockerfile").read_text()
+    user = re.search(r"^USER (\d+):(\d+)$", image, re.MULTILINE)
+    assert user is not None
+    assert f"install -d -o {user[1]} -g {user[2]} {folder}\n" in image, "a new volume has the owner of the folder"
+
+
 def test_prometheus_scrapes_what_serves_metrics() -> None:
     jobs = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yml").read_text())["scrape_configs"]
     targets = [target for job in jobs for one in job["static_configs"] for target in one["targets"]]

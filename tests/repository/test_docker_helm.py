@@ -82,7 +82,10 @@ def test_helm_finds_no_fault() -> None:
 @needs_helm
 @pytest.mark.parametrize(
     ("components", "values"),
-    [((), ()), (("page", "sign-in", "notify"), ("page.enabled", "page.oidc", "notify.enabled"))],
+    [
+        ((), ()),
+        (("page", "sign-in", "notify", "olog"), ("page.enabled", "page.oidc", "notify.enabled", "olog.enabled")),
+    ],
 )
 def test_it_renders_what_kustomize_does(components: Sequence[str], values: Sequence[str], tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
@@ -125,6 +128,7 @@ def test_instances_follow_the_settings_as_in_the_interface() -> None:
 def test_workers_are_those_of_the_flows_and_the_archive_and_who_notifies() -> None:
     found = of_kind("StatefulSet", site())
     assert parse(container(found.pop("alerts-notify"))["args"])["rules"] == "/run/secrets/notify/notify.toml"
+    assert parse(container(found.pop("olog"))["args"])["logbook"] == ["SDP"]
     assert found.keys() == {worker.name for one in manifests() for worker in one.workers} | {"archive-run"}
     for one in found.values():
         assert parse(container(one)["args"])["slot"] == "$(SDP_SLOT)"
@@ -190,7 +194,7 @@ def test_what_is_rendered_fits_the_schemas() -> None:
 
 
 def test_files_of_the_chart_are_links_that_a_checkout_has() -> None:
-    for name in ("base", "process", "page", "notify"):
+    for name in ("base", "process", "page", "notify", "olog"):
         link = CHART / "files" / name
         assert link.is_symlink()
         assert [*link.glob("*.yaml")], f"{link}: expected the files of kustomize"

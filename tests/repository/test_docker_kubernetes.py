@@ -86,12 +86,16 @@ def test_each_kind_of_worker_is_there() -> None:
     assert found == {worker.name: worker.start for one in manifests() for worker in one.workers}
 
 
-def test_a_site_may_add_the_page_with_a_provider_and_who_notifies() -> None:
+def test_a_site_may_add_the_page_who_notifies_and_who_posts_to_an_olog() -> None:
     components = FOLDER / "components"
     (notify,) = resources(components / "notify")
     rules = Path(parse(container(notify)["args"])["rules"])
     assert (notify["kind"], notify["spec"]["replicas"]) == ("StatefulSet", 1), "never two at once"
     assert rules.parent in {Path(one["mountPath"]) for one in container(notify)["volumeMounts"]}
+    (olog,) = resources(components / "olog")
+    login = Path(parse(container(olog)["args"])["login"])
+    assert (olog["kind"], olog["spec"]["replicas"]) == ("StatefulSet", 1), "never two at once"
+    assert login.parent in {Path(one["mountPath"]) for one in container(olog)["volumeMounts"]}
 
     (patch,) = yaml.safe_load((components / "sign-in" / "kustomization.yaml").read_text())["patches"]
     (added,) = yaml.safe_load(patch["patch"])
@@ -99,6 +103,11 @@ def test_a_site_may_add_the_page_with_a_provider_and_who_notifies() -> None:
     assert patch["target"] == {"kind": "Deployment", "name": page["metadata"]["name"]}
     assert added["value"]["name"] in read_by_the_code()
     assert Path(added["value"]["value"]).parent in {Path(one["mountPath"]) for one in container(page)["volumeMounts"]}
+    kept = {one["name"]: one["value"] for one in container(page)["env"]}["SDP_WEB_DISPLAYS"]
+    (mounted,) = (one["name"] for one in container(page)["volumeMounts"] if one["mountPath"] == kept)
+    claims = {one["metadata"]["name"] for one in of_kind(components / "page", "PersistentVolumeClaim")}
+    volumes = {one["name"]: one for one in page["spec"]["template"]["spec"]["volumes"]}
+    assert {volumes[mounted]["persistentVolumeClaim"]["claimName"]} == claims
 
 
 def test_the_settings_are_read_and_the_defaults_are_the_same() -> None:

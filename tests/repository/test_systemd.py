@@ -20,6 +20,7 @@ UNITS = sorted(FOLDER.glob("*.service"))
 BIN = "/opt/sdp-facade/bin"
 PAGE = f"{BIN}/sdp-facade web --port %i"
 NOTIFY = f"{BIN}/sdp-facade alerts notify /etc/sdp-facade/notify.toml"
+OLOG = f"{BIN}/sdp-facade olog https://olog.example.org/Olog --logbook Operations --login /etc/sdp-facade/olog-login"
 
 
 def read(file: Path) -> configparser.ConfigParser:
@@ -38,7 +39,15 @@ def test_there_is_a_unit_for_device_servers_and_for_each_worker() -> None:
         *(f"{BIN}/sdp-facade {worker} --slot %i" for worker in workers),
         PAGE,
         NOTIFY,
+        OLOG,
     }
+
+
+def test_the_page_may_write_to_the_folder_of_its_displays() -> None:
+    service = read(FOLDER / "sdp-facade-web@.service")["Service"]
+    assert service["ProtectSystem"] == "strict"
+    folder = service["StateDirectory"].replace("%p", "sdp-facade-web").replace("%i", "8800")
+    assert variables("sdp-facade-web-8800.environment")["SDP_WEB_DISPLAYS"] == f"/var/lib/{folder}"
 
 
 def variables(name: str) -> dict[str, str]:

@@ -101,11 +101,11 @@ def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
     assert "alerts" not in sources(), "each source of alerts may write there, also that somebody has acted"
 
 
-def at_page(now: float, person: str = "eve", process: int = 4242, **more: Any) -> Record:
+def at_page(now: float, person: str = "eve", process: int = 4242, host: str = "web-1", **more: Any) -> Record:
     return act_record(
         PageAct(
             act="admin-mode", person=person, address="10.1.1.1", target=SUBARRAY, text="mode OFFLINE",
-            time=round(now * 1e6), origin=f"web-1, process {process}", **more,
+            time=round(now * 1e6), origin=f"{host}, process {process}", **more,
         )
     )  # fmt: skip
 
@@ -131,6 +131,18 @@ def test_a_mode_that_a_person_sets_on_the_page_is_one_line_with_the_person(log: 
     log["page-acts"] = [at_page(now - 199)]
     log["settings"] = [mode(now - 201, "10.0.0.9, process 4242"), mode(now - 200)]
     assert sorted(one[0] for one in lines()) == ["", "", "eve"]
+    # Unless the page says where it runs. A record of another host is not the person's, also if it is the only one.
+    page, program = "10.0.0.7", "10.0.0.9"
+    log["page-acts"] = [at_page(now - 199, host=f"web-1 ({page})")]
+    for hosts, expected in (
+        ((program, page), {("", f"{program}, process 4242"), ("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
+        ((program,), {("", f"{program}, process 4242"), ("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
+        (("127.0.0.1",), {("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
+        (("this host (web-1)",), {("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
+    ):
+        log["settings"] = [mode(now - 200, f"{host}, process 4242") for host in hosts]
+        assert {one[:2] for one in lines()} == expected
+        assert sum(one[0] == "eve" for one in lines()) == 1
     # Each record is of one act.
     log["settings"] = [mode(now - 300), mode(now - 200)]
     log["page-acts"] = [at_page(now - 199), at_page(now - 198, "ann")]

@@ -118,6 +118,7 @@ PROCESSES = {
     ),
     "alerts-intake": ({PACKETS, POSITIONS, ACCOUNTS}, {ALERTS, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "alerts-notify": ({ALARMS, NOTIFICATIONS}, {NOTIFICATIONS, ALERTS, HEARTBEATS}),
+    "olog": ({PAGE_ACTS, ACTIONS}, {ALERTS, HEARTBEATS}),
     "tables-assemble": ({CALIBRATION, TABLES, POSITIONS}, {TABLES, ACCOUNTS, POSITIONS, HEARTBEATS, DEAD_LETTERS}),
     "controller": (
         {COMMANDS, ACKS, STATE, HEARTBEATS, BLOCKS, RESERVATIONS},
@@ -162,7 +163,7 @@ def test_each_other_process_has_its_topics() -> None:
     assert {*PROCESSES, *INSTANCES} == set(ICD.roles) - of_all_topics
     assert all(ICD.roles[role].every_topic for role in of_all_topics)
     for role, (read, written) in PROCESSES.items():
-        if ICD.roles[role].side == "facade" and role != "alerts-notify":  # it refuses to run there
+        if ICD.roles[role].side == "facade" and role not in ("alerts-notify", "olog"):  # they refuse to run there
             read = read | {REPLAY}  # only in deployments that show one
             if ICD.roles[role].transactional_id:  # it looks for a transaction of its own that a broker left open
                 read |= written - {HEARTBEATS}

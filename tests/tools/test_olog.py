@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.manifest import AuditEntry
 from facade.sdp.messages import PageAct
 from facade.tools import olog as of_olog
-from facade.tools.olog import PROPERTY, Comment, CommentPoster, Olog
+from facade.tools.olog import NOT_POSTED, PROPERTY, Comment, CommentPoster, Olog
 from tests.support.drip import Drip
 from tests.support.heaps import BASE_US
 from tests.support.olog import LOGBOOK, LOGIN, TAG, OlogServer
@@ -32,11 +33,18 @@ class Site:
         self.server = server
         self.clock = ManualClock(BASE_US / 1e6)
         self.broker = MemoryBroker(self.clock)
+        self.told: list[tuple[str, str]] = []
+        """Alerts that were raised, with their texts, and cleared, without one."""
         self.now = self.start()
 
     def start(self, since: float = 0.0, deployment: str = "mid.") -> CommentPoster:
         to = Olog(self.server.address, LOGIN, [LOGBOOK], [TAG], self.clock)
-        self.now = CommentPoster(MemoryBus(self.broker), to, deployment, Time(BASE_US + round(since * 1e6)), self.clock)
+        alerts: Any = SimpleNamespace(
+            raise_alert=lambda condition, severity, text: self.told.append((condition, text)),
+            clear=lambda condition, text: self.told.append((condition, "")),
+        )
+        bus, begin = MemoryBus(self.broker), Time(BASE_US + round(since * 1e6))
+        self.now = CommentPoster(bus, to, deployment, begin, alerts, self.clock)
         return self.now
 
     def comment(self, text: str, about: str = "id-7", at: float = 0.0, act: str = "comment") -> Record:
@@ -137,6 +145,22 @@ def test_a_comment_that_is_refused_holds_up_no_other(site: Site) -> None:
     site.server.refuses = ""
     site.wait(600)
     assert sorted(site.texts) == ["bad", "better", "good"]
+
+
+def test_comments_that_wait_after_a_failure_are_an_alert_until_all_are_posted(site: Site) -> None:
+    site.wait(1)
+    assert site.told == [(NOT_POSTED, "")], "an earlier process may have raised it"
+    site.server.refuses = "bad"
+    site.say("bad", "good")
+    site.wait(20)
+    assert len(site.told) == 2
+    condition, text = site.told[-1]
+    assert condition == NOT_POSTED
+    assert text.startswith("comments that wait: ")
+    assert "400 Bad Request" in text
+    site.server.refuses = ""
+    site.wait(600)
+    assert site.told[2:] == [(NOT_POSTED, "")]
 
 
 def test_an_olog_that_hangs_or_is_away_gets_each_comment_afterwards(

@@ -80,6 +80,7 @@ def make_app(
     comment: Callable[[PageAct], None] | None = None,
     sign_on: SignOn | None = None,
     displays: Displays | None = None,
+    address: str = "",
 ) -> Starlette:
     """Make the web application.
 
@@ -103,8 +104,10 @@ def make_app(
         Signs people in by a provider, beside tokens; None: there is none.
     displays
         Displays that all browsers share; None: each browser keeps its own.
+    address
+        Of this host, as devices see it; empty: unknown.
     """
-    journal = Journal(keep, SystemClock())
+    journal = Journal(keep, SystemClock(), address)
     pages = _Pages(feed, site, doors, follow, problem, before, answers, journal, comment, sign_on, displays)
 
     @asynccontextmanager

@@ -26,11 +26,18 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Journal:
-    """Writes each request, with person, address and result, to the log and to the audit."""
+    """Writes each request, with person, address and result, to the log and to the audit.
 
-    def __init__(self, keep: Callable[[PageAct], None], clock: Clock) -> None:
+    Parameters
+    ----------
+    address
+        Address of this host, as devices see it: in containers, the number of the process is that of others as well.
+        Empty: unknown.
+    """
+
+    def __init__(self, keep: Callable[[PageAct], None], clock: Clock, address: str = "") -> None:
         self._keep, self._clock = keep, clock
-        self._origin = f"{socket.gethostname()}, process {os.getpid()}"
+        self._origin = f"{socket.gethostname()}{address and f' ({address})'}, process {os.getpid()}"
 
     def note(self, request: Request, error: Exception | None, answer: str = "") -> None:
         """Note an act, with the error if it was refused."""

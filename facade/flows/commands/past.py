@@ -98,7 +98,7 @@ class Past:
             for device, tracker in self._trackers.items()
             for one in (*tracker.finished(device, _ALL), *tracker.pending(device))
         )
-        return sorted((one for one in (*found, *self._refused) if _when(one) >= self._since), key=_when)
+        return sorted((one for one in (*found, *self._refused) if given_at(one) >= self._since), key=given_at)
 
     def _readable(self, found: _Message | Unused) -> _Message | None:
         if not isinstance(found, Suppressed | RecordRejected):
@@ -220,7 +220,7 @@ def outcome_of(tracked: Tracked) -> str:
 def row(tracked: Tracked) -> dict[str, Any]:
     """Return a command as lists show it; times are Unix times [s]."""
     # The ids of orders, and so their issue times, follow from the parent's: their append time is used instead.
-    when = tracked.appended_us if tracked.message.parent and tracked.appended_us else _when(tracked)
+    when = tracked.appended_us if tracked.message.parent and tracked.appended_us else given_at(tracked)
     took = as_seconds(tracked.ended - when) if tracked.ended else None
     return {
         "id": tracked.id,
@@ -268,5 +268,6 @@ def nested(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]
             stack += [(depth + 1, order) for order in reversed(below.pop(one["id"], []))]
 
 
-def _when(tracked: Tracked) -> Time:
+def given_at(tracked: Tracked) -> Time:
+    """Return when a command was issued; of one whose record is unknown, by its id."""
     return tracked.message.issued or issued(tracked.id)

@@ -17,5 +17,6 @@ MANIFEST = Manifest(
     device_classes={"SdpMaster": "devices.commands:CommandedDevice", "SdpBus": "devices.kernel.base:FacadeDevice"},
     compose="facade.flows.overview.composition:compose",
     for_all=True,
+    processes={"olog": ("olog", "ADDRESS")},
     audit={"page-acts": "facade.flows.overview.page_acts:page_entry"},
 )

@@ -48,7 +48,7 @@ _SOME = 500
 _GC_THRESHOLD = 100_000
 _PAPER = (600, 28)
 """Least rate of paper 003 [MB/s], and its cores."""
-_BEGIN = NEVER + 500_000 * HOUR_US
+BEGIN = NEVER + 500_000 * HOUR_US
 _EVERY_MS = 300_000
 _DAY, _NIGHT = 86_400, 28_800
 """[s]"""
@@ -115,7 +115,7 @@ def read(context: RoleContext, *, folder: str, what: str) -> ReadTiming:
     if what == "nexus":
         export(store, icd, file, begin, end, replace=True)
     else:
-        found = read_night(store, icd, Night(_BEGIN, _BEGIN + _NIGHT * SECOND), _RACK)
+        found = read_night(store, icd, Night(BEGIN, BEGIN + _NIGHT * SECOND), _RACK)
         file.write_text(render(found, folder, end))
     seconds = clock.monotonic() - began
     file.unlink()
@@ -243,7 +243,7 @@ def _beside(what: str, found: Ratios, text: str) -> BarVerdict:
 # A night and a day that are made
 
 
-def _put(folder: Path, icd: Icd, topic: str, records: Iterable[tuple[int, bytes, bytes]]) -> None:
+def put(folder: Path, icd: Icd, topic: str, records: Iterable[tuple[int, bytes, bytes]]) -> None:
     """Write records, as times [Unix ms], keys and values, to an archive: a file for five minutes."""
     store, times, offset = FolderStore(folder), event_times(icd, topic), 0
     for number, (_, some) in enumerate(groupby(records, lambda one: one[0] // _EVERY_MS)):
@@ -263,7 +263,7 @@ def _summaries(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
     buckets = dice.integers(400, 700, (64, 40)).tolist()
     sketches = [dict.fromkeys(sorted(row), each // 40) for row in buckets]  # a worker writes them in order
     for second in range(seconds):
-        window = _BEGIN + second * SECOND
+        window = BEGIN + second * SECOND
         for rack in range(_RACKS):
             nodes = [*range(rack * _RACK, (rack + 1) * _RACK)]
             numbers = FieldColumns(sum=[each * 512] * _RACK, min=[512] * _RACK, max=[512] * _RACK, last=[512] * _RACK)
@@ -281,7 +281,7 @@ def _summaries(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
 
 def _report(testbed: Testbed, folder: Path, seconds: int) -> Iterable[BarVerdict]:
     testbed.progress.step(f"  an archive of {seconds / 3600:g} h of {_RACKS * _RACK} nodes")
-    _put(folder, load(), "ingest.summary", _summaries(seconds))
+    put(folder, load(), "ingest.summary", _summaries(seconds))
     with testbed.deployment("archive-report") as made:
         role = made.play(read, ends=True, folder=str(folder), what="report")
         found = made.result(role, ReadTiming, 900.0)
@@ -295,7 +295,7 @@ def _day(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
     text = '{"schema":"history/1","device":"%s","attribute":"%s","value":%.3f,"time":%d}'
     names = [(f"mid-sdp/ingest/{at // _ATTRIBUTES:04d}", f"value{at % _ATTRIBUTES}") for at in range(1000)]
     for second in range(seconds):
-        at = _BEGIN + second * SECOND
+        at = BEGIN + second * SECOND
         few = names[second % 60 :: 60]
         for device, attribute in (*few, ("mid-sdp/ingest/0000", "each")):
             value = text % (device, attribute, second % 100 + 0.5, at)
@@ -303,15 +303,15 @@ def _day(seconds: int) -> Iterable[tuple[int, bytes, bytes]]:
 
 
 def _history(folder: Path, clock: Clock, seconds: int) -> Iterable[BarVerdict]:
-    _put(folder, load(), "history", _day(seconds))
+    put(folder, load(), "history", _day(seconds))
     found, times = HistoryArchive(FolderStore(folder)), list[float]()
-    end = _BEGIN + seconds * SECOND
+    end = BEGIN + seconds * SECOND
     for look in (
-        lambda: found.read("mid-sdp/ingest/0000/each", _BEGIN, end),
-        lambda: found.read("mid-sdp/ingest/0000/each", _BEGIN, end),
-        lambda: found.read("mid-sdp/ingest/0001/value1", _BEGIN, end),
-        lambda: found.read("mid-sdp/ingest/0001/value1", _BEGIN, end),
-        lambda: HistoryArchive(FolderStore(folder)).at(_BEGIN + seconds // 2 * SECOND),
+        lambda: found.read("mid-sdp/ingest/0000/each", BEGIN, end),
+        lambda: found.read("mid-sdp/ingest/0000/each", BEGIN, end),
+        lambda: found.read("mid-sdp/ingest/0001/value1", BEGIN, end),
+        lambda: found.read("mid-sdp/ingest/0001/value1", BEGIN, end),
+        lambda: HistoryArchive(FolderStore(folder)).at(BEGIN + seconds // 2 * SECOND),
     ):
         began = clock.monotonic()
         look()
@@ -328,10 +328,10 @@ def _history(folder: Path, clock: Clock, seconds: int) -> Iterable[BarVerdict]:
 def _frame(folder: Path, clock: Clock, seconds: int) -> BarVerdict:
     """Time a table for a data frame, of one attribute with a value a second."""
     text = '{"schema":"history/1","device":"mid-sdp/ingest/0000","attribute":"each","value":%d,"time":%d}'
-    times = ((second, _BEGIN + second * SECOND) for second in range(seconds))
+    times = ((second, BEGIN + second * SECOND) for second in range(seconds))
     records = ((to_ms(at), b"mid-sdp/ingest/0000/each", (text % (second, at)).encode()) for second, at in times)
-    _put(folder, load(), "history", records)
-    begin, end = utc_text(_BEGIN), utc_text(_BEGIN + seconds * SECOND)
+    put(folder, load(), "history", records)
+    begin, end = utc_text(BEGIN), utc_text(BEGIN + seconds * SECOND)
     for _ in range(2):
         began = clock.monotonic()
         found = history("mid-sdp/ingest/0000", "each", begin, end, archive=str(folder))

@@ -49,6 +49,7 @@ MEASUREMENTS = {
     "sweep": "sdp_facade_lab.bench.sweep:sweep",
     "scale": "sdp_facade_lab.bench.latency:scale",
     "web": "sdp_facade_lab.bench.web:web",
+    "web-past": "sdp_facade_lab.bench.web_past:web_past",
     "live": "sdp_facade_lab.bench.latency:live",
 }
 """Where each measurement is; loaded only when it is made."""

@@ -9,7 +9,7 @@ import resource
 import shutil
 import threading
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from statistics import median
@@ -69,7 +69,7 @@ def web(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             testbed.progress.step(f"  {HOURS} hours in one tab, accelerated")
             memory = _memory(browser, port, 200 if quick else 3600)
         testbed.progress.step(f"  {BROWSERS} browsers for {seconds:g} s")
-        cost = asyncio.run(_browsers(port, process.pid, seconds))
+        cost = asyncio.run(browsers(port, process.pid, seconds))
         system.processes.check()
     growth = sum(memory[6:8]) / sum(memory[2:4])  # caches are full by then
     heap = f"{memory[0]:.1f} MB after one hour, {memory[-1]:.1f} MB after {len(memory)}"
@@ -307,18 +307,23 @@ class _Cost(msgspec.Struct):
     missed: int
 
 
-async def _browsers(port: int, pid: int, seconds: float) -> _Cost:
+async def browsers(port: int, pid: int, seconds: float, others: Sequence[Coroutine[Any, Any, None]] = ()) -> _Cost:
+    """Measure the server while all browsers follow the devices, and `others` do something beside."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2 * BROWSERS), most))
     numbers: list[list[int]] = [[] for _ in range(BROWSERS)]
     frozen = await _connect(port)
     readers = [await _connect(port) for _ in numbers]
     tasks = [asyncio.create_task(_read(reader, seen)) for (reader, _), seen in zip(readers, numbers, strict=True)]
-    await asyncio.sleep(5.0)  # snapshots
+    beside = [asyncio.create_task(one) for one in others]
+    await asyncio.sleep(20.0 if others else 5.0)  # snapshots, and files that are read for the first time
     before, used = [len(seen) for seen in numbers], cpu(pid)
     await asyncio.sleep(seconds)
     cores = (cpu(pid) - used) / seconds
     memory = resident(pid)
+    for failed in (task for task in beside if task.done()):
+        failed.result()
+    tasks += beside
     for task in tasks:
         task.cancel()
     for _, writer in (frozen, *readers):

@@ -24,13 +24,13 @@ const given = (one) => Date.parse(one.submitted_time) / 1000;
 // Have what happened in a span; `isMoving`: it ends now.
 export async function happened(device, [begin, end], isMoving) {
   const known = told.get(device);
-  const key = isMoving ? `${end - begin >= 7200}` : `${begin} ${end}`;
+  const [first, last] = [Math.floor(begin / GRID) * GRID, Math.ceil(end / GRID) * GRID];
+  const key = isMoving ? `${end - begin >= 7200}` : `${first} ${last}`;
   const isFinal = !isMoving && known?.found && !known.why && !known.found.unknown.archive
     && (store.past || end < now() - ARCHIVED);
   if (known?.key === key && (isFinal || performance.now() - known.at < AGAIN_MS)) return;
   const asking = { key, at: performance.now(), found: known?.found };
   told.set(device, asking);
-  const [first, last] = [Math.floor(begin / GRID) * GRID, Math.ceil(end / GRID) * GRID];
   try {
     asking.found = await ask("timeline", { device, begin: iso(first), end: iso(last) });
     asking.why = "";

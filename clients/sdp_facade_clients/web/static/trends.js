@@ -6,7 +6,7 @@ import { redraw } from "./app.js";
 import { happened, iso, markAt, marked } from "./happened.js";
 import { quantity, saidLimits } from "./parts.js";
 import { Plot, kept, labelOf, short, updatePlots } from "./plots.js";
-import { ask, kindOf, now, setAddress, store, utc } from "./store.js";
+import { ask, kindOf, look, now, setAddress, store, utc } from "./store.js";
 
 const HOUR = 3600;
 const SHORTEST = 300; // time that a trend shows at the least [s]
@@ -119,18 +119,27 @@ class Trend extends Plot {
     const { device } = this;
     const [begin, end] = span();
     const isOld = zooms.length && store.site.archive && (end < now() - ARCHIVED || begin < now() - KEPT);
-    if (store.past || isOld) return this.archived(attribute, begin, zooms.length ? end : end + 1);
+    if (store.past || isOld) return this.archived(attribute, begin, end);
     this.binned.delete(attribute);
     return ask("trend", { device, attribute, hours: zooms.length ? (begin < now() - HOUR ? 12 : 1) : hours });
   }
-  // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line.
+  // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line. While the
+  // past is played, only whole bins are asked for, each once, and the value of the shown second comes behind them.
   async archived(attribute, begin, end) {
     if (store.past?.why) throw new Error(store.past.why);
-    const asked = { device: this.device, attribute, begin: iso(begin), end: iso(end), points: BINS };
-    const { bin, series: [{ rows, unit }] } = await ask("history", asked);
-    this.binned.set(attribute, { bin, rows, unit });
+    const [{ device }, grid] = [this, hours * HOUR / BINS];
+    const [first, last] = zooms.length ? [begin, end] : [begin, end].map((one) => Math.floor(one / grid) * grid);
+    const asked = { device, attribute, begin: iso(first), end: iso(last), points: BINS };
+    const key = `${asked.begin} ${asked.end}`;
+    if (this.binned.get(attribute)?.key !== key) {
+      const { bin, series: [{ rows, unit }] } = await ask("history", asked);
+      this.binned.set(attribute, { key, bin, rows, unit });
+    }
+    const { bin, rows } = this.binned.get(attribute);
     const points = rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max])
       .map((one, half) => [Date.parse(time) / 1000 + half * bin / 2, one]));
+    const newest = look(device, attribute);
+    if (!zooms.length) points.push([end, newest.quality !== "INVALID" && typeof newest.value === "number" ? newest.value : null]);
     return [points.map(([time]) => time), points.map(([, value]) => value)];
   }
   csv() {
