@@ -78,11 +78,10 @@ def export(icd: Icd) -> Mapping[str, str]:
 def _homes(icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]) -> dict[str, DeviceClass]:
     """Return the first class with an equal attribute or command, whose page has the entry."""
     homes = {one.name: device_class for one in found}
-    left = list(found)
-    for other in takewhile(lambda other: other != device_class, icd.classes.values()):
-        entries = [*families(other.attributes), *other.queries]
-        homes |= {one.name: other for one in left if one in entries}
-        left = [one for one in left if one not in entries]
+    for other in takewhile(lambda other: other is not device_class, icd.classes.values()):
+        # By name: comparing each entry with all others takes seconds.
+        entries = {one.name: one for one in (*families(other.attributes), *other.queries)}
+        homes |= {one.name: other for one in found if homes[one.name] is device_class and entries.get(one.name) == one}
     return homes
 
 
@@ -92,7 +91,7 @@ def _elsewhere(
     """Name the attributes or commands whose entries are on the pages of other classes, by class."""
     homes = _homes(icd, device_class, found)
     for other in icd.classes.values():
-        names = [one.name for one in found if other != device_class and homes[one.name] == other]
+        names = [one.name for one in found if other is not device_class and homes[one.name] is other]
         if names:
             yield other.name, names
 
