@@ -46,10 +46,7 @@ def export(icd: Icd) -> Mapping[str, str]:
     environment = Environment(  # noqa: S701 - it writes Markdown
         loader=PackageLoader(__name__.rpartition(".")[0], "pages"), undefined=StrictUndefined
     )
-    entries = {
-        name: {entry.name: entry for entry in (*families(one.attributes), *one.queries)}
-        for name, one in icd.classes.items()
-    }
+    entries = {name: _entries(one) for name, one in icd.classes.items()}
     environment.filters |= {"text": escaped, "code": code, "limited": _limited}
     environment.globals |= {
         "icd": icd, "code": code, "link": link, "row": row, "instance_families": FAMILIES, "rights": as_rows(icd),
@@ -80,6 +77,11 @@ def export(icd: Icd) -> Mapping[str, str]:
 
 
 # Devices
+
+
+def _entries(device_class: DeviceClass) -> Mapping[str, AttributeFamily | Query]:
+    found: list[AttributeFamily | Query] = [*families(device_class.attributes), *device_class.queries]
+    return {one.name: one for one in found}
 
 
 def _homes(
