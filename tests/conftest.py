@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -33,6 +34,10 @@ settings.load_profile(PROFILE)
 
 # A shell that starts a job in the background makes it ignore SIGINT, and all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Whoever runs pytest without `make`: test modules, and what tests start, are compiled once and not by each process.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Brokers of tests live for seconds: the quick compiler alone halves the processor time of their starts.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")

@@ -37,12 +37,16 @@ _LONGEST = 200
 """Length limit of most texts; the page has it once."""
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
+Entries = Mapping[str, Mapping[str, AttributeFamily | Query]]
+"""Attributes and commands of each class, by name: to find and compare them for each entry anew takes seconds."""
+
 
 def export(icd: Icd) -> Mapping[str, str]:
     """Return all reference pages; see `facade.tools.exports.files`."""
     environment = Environment(  # noqa: S701 - it writes Markdown
         loader=PackageLoader(__name__.rpartition(".")[0], "pages"), undefined=StrictUndefined
     )
+    entries = {name: _entries(one) for name, one in icd.classes.items()}
     environment.filters |= {"text": escaped, "code": code, "limited": _limited}
     environment.globals |= {
         "icd": icd, "code": code, "link": link, "row": row, "instance_families": FAMILIES, "rights": as_rows(icd),
@@ -50,9 +54,9 @@ def export(icd: Icd) -> Mapping[str, str]:
         "same_stream": STREAM, "size": _size, "fields": _fields, "json_lines": _json_lines, "purposes": _purposes,
         "messages_of": _of, "account_streams": _account_streams, "figure_texts": _figure_texts,
         "figure_family": _figure_family, "writers_of": _writers_of, "unit": lambda one: unit_of(icd, one),
-        "homes": lambda device, found: _homes(icd, device, found),
-        "same_elsewhere": lambda device, found: _elsewhere(icd, device, found),
-        "enum_users": lambda name: [*_enum_users(icd, name)],
+        "homes": lambda device, found: _homes(icd, entries, device, found),
+        "same_elsewhere": lambda device, found: _elsewhere(icd, entries, device, found),
+        "enum_users": lambda name: [*_enum_users(icd, entries, name)],
         "first_with_commands": next(name for name, one in icd.classes.items() if one.commands),
         "argument_example": lambda command: _argument_example(icd, command.argument),
         "messages_for": lambda side: [name for name in icd.messages if _sides(icd).get(name, "") == side],
@@ -64,9 +68,9 @@ def export(icd: Icd) -> Mapping[str, str]:
     device = environment.get_template("device.j2")
     for name, one in icd.classes.items():
         own = [
-            family
-            for family in families(one.attributes)
-            if family.first.account is None and family.name not in icd.conditions
+            entry
+            for entry in entries[name].values()
+            if isinstance(entry, AttributeFamily) and entry.first.account is None and entry.name not in icd.conditions
         ]
         pages[name] = device.render(device=one, own=own, accounts=_accounts(one))
     return {f"{_FOLDER}/{name}.md": tidy(content) for name, content in pages.items()}
@@ -75,24 +79,29 @@ def export(icd: Icd) -> Mapping[str, str]:
 # Devices
 
 
-def _homes(icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]) -> dict[str, DeviceClass]:
+def _entries(device_class: DeviceClass) -> Mapping[str, AttributeFamily | Query]:
+    found: list[AttributeFamily | Query] = [*families(device_class.attributes), *device_class.queries]
+    return {one.name: one for one in found}
+
+
+def _homes(
+    icd: Icd, entries: Entries, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]
+) -> dict[str, DeviceClass]:
     """Return the first class with an equal attribute or command, whose page has the entry."""
     homes = {one.name: device_class for one in found}
-    left = list(found)
-    for other in takewhile(lambda other: other != device_class, icd.classes.values()):
-        entries = [*families(other.attributes), *other.queries]
-        homes |= {one.name: other for one in left if one in entries}
-        left = [one for one in left if one not in entries]
+    for other in takewhile(lambda other: other is not device_class, icd.classes.values()):
+        same = entries[other.name]
+        homes |= {one.name: other for one in found if homes[one.name] is device_class and same.get(one.name) == one}
     return homes
 
 
 def _elsewhere(
-    icd: Icd, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]
+    icd: Icd, entries: Entries, device_class: DeviceClass, found: Sequence[AttributeFamily | Query]
 ) -> Iterator[tuple[str, list[str]]]:
     """Name the attributes or commands whose entries are on the pages of other classes, by class."""
-    homes = _homes(icd, device_class, found)
+    homes = _homes(icd, entries, device_class, found)
     for other in icd.classes.values():
-        names = [one.name for one in found if other != device_class and homes[one.name] == other]
+        names = [one.name for one in found if other is not device_class and homes[one.name] is other]
         if names:
             yield other.name, names
 
@@ -133,12 +142,12 @@ def _argument_example(icd: Icd, argument: str | None) -> str | None:
     return None if found is None else arguments.as_text(found)
 
 
-def _enum_users(icd: Icd, name: str) -> Iterator[str]:
+def _enum_users(icd: Icd, entries: Entries, name: str) -> Iterator[str]:
     """Return links to the attributes with the values of an enumeration."""
     for device_class in icd.classes.values():
-        for one in families(device_class.attributes):
-            if one.first.enum == name and one.name not in icd.conditions:
-                home = _homes(icd, device_class, [one])[one.name].name
+        for one in entries[device_class.name].values():
+            if isinstance(one, AttributeFamily) and one.first.enum == name and one.name not in icd.conditions:
+                home = _homes(icd, entries, device_class, [one])[one.name].name
                 yield link(code(f"{device_class.name}.{one.name}"), f"{home}.md", one.name)
 
 
