@@ -150,6 +150,21 @@ class AccountTotals(Message, frozen=True):
     last_error_at: Instant = Time(0)
 
 
+class ShownColumn(Message, frozen=True):
+    """Part of ``snapshot.schema.json``."""
+
+    values: list[int | float]
+    times: list[Instant]
+    qualities: list[Annotated[int, Meta(ge=-1, le=3)]]
+
+
+class ShownColumns(Message, frozen=True):
+    """Part of ``snapshot.schema.json``."""
+
+    devices: list[str]
+    attributes: dict[str, ShownColumn]
+
+
 class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snapshot/1"):
     """Snapshot of a ledger; the wire form is ``snapshot.schema.json``."""
 
@@ -164,6 +179,7 @@ class Snapshot(Message, frozen=True, kw_only=True, tag_field="schema", tag="snap
     account: AccountTotals
     ledger: dict[str, Any]
     readings: dict[str, dict[str, tuple[Anything, Anything, Anything]]]
+    columns: list[ShownColumns] = []
 
 
 class StreamAccount(Message, frozen=True, kw_only=True, tag_field="schema", tag="stream-account/1"):

@@ -1,6 +1,6 @@
 """Heap notifications as columnar batches, as producers write them; needs pyarrow."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,10 @@ _MESSAGE: Final = "heap/1"
 _BASES: Final = ("seq", "time")
 
 
+_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""End of a stream of Arrow's."""
+
+
 def heap_batch(
     columns: Mapping[str, npt.NDArray[Any]], constants: Mapping[str, int], **more: Any
 ) -> tuple[HeaderPairs, bytes]:
@@ -32,21 +36,44 @@ def heap_batch(
     more
         Further fields of the header; see `facade.sdp.messages.Batch`.
     """
-    bases = {name: int(columns[name].min()) for name in _BASES}
-    relative = {name: column - bases[name] if name in bases else column for name, column in columns.items()}
-    headers = header_of(_MESSAGE, len(columns["seq"]), constants=constants, bases=bases, **more)
-    return headers, _stream(relative)
+    (found,) = heap_batches(columns, [0], [constants], **more)
+    return found
 
 
-def _stream(columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
+def heap_batches(
+    columns: Mapping[str, npt.NDArray[Any]], begins: Sequence[int], constants: Iterable[Mapping[str, int]], **more: Any
+) -> Iterator[tuple[HeaderPairs, bytes]]:
+    """Return the headers and the values of several records, whose columns are made together.
+
+    Parameters
+    ----------
+    columns
+        Those of `TYPES`, each of shape (notifications,), of one record after the other.
+    begins
+        First notification of each record, ascending from 0.
+    constants, more
+        As of `heap_batch`, of each record and of all.
+    """
+    whole = len(columns["seq"])
+    sizes = np.diff([*begins, whole])
+    bases = {name: np.minimum.reduceat(columns[name], begins) for name in _BASES}
+    relative = {
+        name: column - np.repeat(bases[name], sizes) if name in bases else column for name, column in columns.items()
+    }
+    batch = _record_batch(relative)
+    schema = batch.schema.serialize().to_pybytes()
+    rows = zip(begins, sizes.tolist(), *(one.tolist() for one in bases.values()), constants, strict=True)
+    for begin, size, *least, mine in rows:
+        headers = header_of(_MESSAGE, size, constants=mine, bases=dict(zip(_BASES, least, strict=True)), **more)
+        yield headers, b"".join((schema, batch.slice(begin, size).serialize(), _END))
+
+
+def _record_batch(columns: Mapping[str, npt.NDArray[Any]]) -> pa.RecordBatch:
     arrays = []
     for name, column in columns.items():
         kind = np.dtype(TYPES[name])
-        if kind.kind == "u" and not 0 <= int(column.min()) <= int(column.max()) <= int(np.iinfo(kind).max):
+        is_sure = kind.kind != "u" or np.can_cast(column.dtype, kind)
+        if not is_sure and not 0 <= int(column.min()) <= int(column.max()) <= int(np.iinfo(kind).max):
             kind = np.dtype(np.int64)
-        arrays.append(pa.array(column.astype(kind)))
-    batch = pa.record_batch(arrays, names=list(columns))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+        arrays.append(pa.array(column.astype(kind, copy=False)))
+    return pa.record_batch(arrays, names=list(columns))

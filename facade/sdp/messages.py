@@ -20,6 +20,8 @@ from facade.kernel.messages import ReplayOrderAction as ReplayOrderAction
 from facade.kernel.messages import ReplayPosition as ReplayPosition
 from facade.kernel.messages import ReplayPositionId as ReplayPositionId
 from facade.kernel.messages import ReplayPositionState as ReplayPositionState
+from facade.kernel.messages import ShownColumn as ShownColumn
+from facade.kernel.messages import ShownColumns as ShownColumns
 from facade.kernel.messages import Snapshot as Snapshot
 from facade.kernel.messages import StreamAccount as StreamAccount
 from facade.kernel.messages import WorkerPosition as WorkerPosition

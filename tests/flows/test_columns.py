@@ -1,16 +1,20 @@
 """Columns of readings: one rule with the sampler of single readings, and nothing made that nobody looks at."""
 
+import math
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 
 from facade.flows.telemetry.view import TelemetryColumn, TelemetryView
-from facade.kernel.clock import ManualClock
+from facade.kernel.clock import ManualClock, Time
 from facade.kernel.icd.model import Sampling
+from facade.kernel.messages import AccountTotals, Snapshot
 from facade.kernel.reading import QUALITIES, Quality, Reading
-from facade.kernel.runtime.columns import UNKNOWN, Cell, ColumnArrays, ColumnSampler, ReadingColumn, nothing
+from facade.kernel.runtime.columns import UNKNOWN, Cell, ColumnArrays, ColumnSampler, ReadingColumn, nothing, stored
 from facade.kernel.runtime.publisher import Publisher, Sampler
+from facade.kernel.runtime.snapshots import decode_snapshot, load_readings, to_record
 from tests.flows.test_ledger import CLOSED, ICD, PLAN, STALE, fold, instant, node_ledger, read, summary
 from tests.support.commanding import Sink
 
@@ -26,7 +30,7 @@ class Column(ReadingColumn):
         self.shown, self.asked = nothing(len(DEVICES)), 0
 
     def put(self, *readings: Reading | None) -> None:
-        rows = [one or Reading(0.0, 0.0) for one in readings]
+        rows = [one or Reading(0, Time(0)) for one in readings]
         qualities = [UNKNOWN if one is None else QUALITIES.index(one.quality) for one in readings]
         values, times = [one.value for one in rows], [one.time for one in rows]
         self.shown = ColumnArrays(np.array(values), np.array(times), np.array(qualities))
@@ -93,7 +97,7 @@ def test_what_nobody_follows_is_not_even_worked_out():
     publisher.offer_column(column)
     publisher.tick()
     assert sink.pushed == [(DEVICES[1], "latencyMean", Reading(2.0, 2.0))]
-    assert publisher.shown() == {device: {"latencyMean": Reading(2.0, 2.0)} for device in DEVICES}
+    assert publisher.shown_of("latencyMean") == dict.fromkeys(DEVICES, Reading(2.0, 2.0))
 
 
 def test_of_a_device_that_begins_anew_the_columns_are_shown_and_told():
@@ -116,7 +120,39 @@ def test_what_cannot_be_restored_is_said_and_stops_nothing():
     publisher.adopt(column)
     (trouble,) = publisher.restore({DEVICES[0]: {"latencyMean": Reading("x", 1.0), "heapsTotal": Reading(5, 1.0)}})
     assert trouble.startswith(f"latencyMean of {DEVICES[0]} in the snapshot cannot be shown")
-    assert publisher.shown() == {DEVICES[0]: {"heapsTotal": Reading(5, 1.0)}}
+    assert publisher.last == {DEVICES[0]: {"heapsTotal": Reading(5, 1.0)}}
+    assert not publisher.shown_of("latencyMean")
+
+
+def through_a_snapshot(columns) -> dict[str, dict[str, Reading]]:
+    empty = {"offsets": {}, "rebuild_from": {}, "ledger": {}, "readings": {}}
+    snapshot = Snapshot(instance="i", topic="t", time=1, account=AccountTotals(), **empty, columns=columns)
+    return load_readings(decode_snapshot(to_record(snapshot).value))
+
+
+def test_what_columns_show_comes_back_from_a_snapshot():
+    """Without what is no JSON number, and what is not shown."""
+    counts, means = Column("heapsTotal"), Column()
+    counts.put(Reading(2**53 - 1, Time(7)), None, Reading(3, Time(9), Quality.INVALID))
+    means.put(Reading(math.nan, Time(7)), Reading(0.25, Time(8), Quality.WARNING), Reading(-math.inf, Time(9)))
+    publisher = Publisher(ICD, dict.fromkeys(DEVICES, "SdpIngestNode"), Following(), ManualClock())
+    for column in (counts, means):
+        publisher.adopt(column)
+    found = through_a_snapshot(publisher.columns())
+    assert found == {
+        DEVICES[0]: {"heapsTotal": Reading(2**53 - 1, Time(7))},
+        DEVICES[1]: {"latencyMean": Reading(0.25, Time(8), Quality.WARNING)},
+        DEVICES[2]: {"heapsTotal": Reading(3, Time(9), Quality.INVALID)},
+    }
+    assert isinstance(found[DEVICES[0]]["heapsTotal"].value, int)
+
+
+def test_a_column_that_lacks_a_device_makes_a_snapshot_of_another_form():
+    column = Column()
+    column.put(*(Reading(1.0, Time(1)) for _ in NODES))
+    (one,) = stored([column])
+    with pytest.raises(ValueError, match="shorter"):
+        through_a_snapshot([msgspec.structs.replace(one, devices=[*DEVICES, "another"])])
 
 
 def node_columns() -> tuple[TelemetryView, dict[str, ReadingColumn]]:

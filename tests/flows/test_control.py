@@ -1,6 +1,7 @@
 """Health, modes, accounts and settings: small pure rules, by tables."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import facade
+from facade.flows.overview.views import MasterView
 from facade.flows.telemetry.composition import TelemetryHealth
 from facade.flows.telemetry.watermarks import Mark
 from facade.kernel.bus.port import OffsetRange
@@ -23,9 +25,10 @@ from facade.kernel.runtime.health_issues import ORIGIN, HealthIssue, HealthSourc
 from facade.kernel.runtime.progress import Progress
 from facade.sdp.admin_mode import allowed
 from facade.sdp.demand import RateMeter
+from facade.sdp.device_state import DeviceStates
 from facade.sdp.racks import Racks
 from facade.sdp.stream_accounts import StreamTotals
-from tests.support.overview import NOW, heartbeat, overview, signs_of_life
+from tests.support.overview import MASTER, NOW, heartbeat, overview, signs_of_life
 
 MODES = load().enums["AdminMode"]
 
@@ -45,7 +48,8 @@ MODES = load().enums["AdminMode"]
     ],
 )
 def test_health_and_its_first_reason(change, state, reason):
-    found, reasons = overview(**change).judge(as_time(NOW))
+    shown = overview(**change)
+    found, reasons = shown.judge(shown.issues(as_time(NOW)))
     assert found == state
     assert (reasons == ()) if reason is None else reasons[0].startswith(reason)
 
@@ -54,7 +58,7 @@ def test_controllers_that_are_silent_together_are_one_reason_that_names_them_and
     """20 controllers fell silent, and the reason named sdp-facade 20 times; two of them shared one alarm."""
     silent = {name: one for number in range(20) for name, one in heartbeat(name=f"c{number}", at=NOW - 60).items()}
     shown = overview(controllers=silent)
-    health, (reason,) = shown.judge(as_time(NOW))
+    health, (reason,) = shown.judge(shown.issues(as_time(NOW)))
     assert health == "FAILED", "no command is executed"
     assert reason.startswith("controller c0 has been silent since")
     assert "; and 19 more: sdp-facade/c1, sdp-facade/c10, " in reason
@@ -82,7 +86,7 @@ SCANS = [(FIRST, "scanID", "1", NOW - 60), (FIRST, "obsState", "SCANNING", NOW -
 )
 def test_nodes_are_silent_while_their_subarray_scans_and_else_they_rest(change, silent):
     shown = overview(**{"reporting": (2, 3), "states": SCANS, **change})
-    shown.judge(as_time(NOW))
+    shown.judge(shown.issues(as_time(NOW)))
     found = {source for condition, source in shown.find(as_time(NOW)) if condition == "streamSilent"}
     assert found == {f"ingest/{node:04d}" for node in silent}
 
@@ -93,7 +97,8 @@ def test_a_partition_that_is_not_read_is_named_with_its_worker_and_its_nodes_are
     still = ((1, Mark(round((NOW - seconds) * 1e6), "1")),)
     read_to = "Partition 1 of ingest.heaps is read up to 1970-01-01 00:16:10 UTC, last by aggregate-1"
     expected = ("DEGRADED", (f"{read_to}: the worker that has it is behind or has stopped",)) if named else ("OK", ())
-    assert overview(reporting=(0, 2, 3), still=still).judge(as_time(NOW)) == expected
+    shown = overview(reporting=(0, 2, 3), still=still)
+    assert shown.judge(shown.issues(as_time(NOW))) == expected
 
 
 _ITS_CLOCK, _CATCHES_UP = "always 30 s behind its time; look at its clock", "it sends what it held back, and catches up"
@@ -118,7 +123,7 @@ def test_a_late_node_is_told_whether_to_look_at_its_clock(delays, nodes, advice)
     telemetry = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
     ((ledger, _),) = telemetry._telemetry.over_all()
     alarms = {("streamLate", f"ingest/{node:04d}") for node in nodes if " behind " in advice}
-    shown.judge(as_time(NOW))
+    shown.judge(shown.issues(as_time(NOW)))
     for second in range(1, 40):
         telemetry._clock.sleep(1.0)
         totals, is_late = ledger.totals, np.isin(range(4), nodes) & (second <= min(len(delays), 20))
@@ -126,7 +131,7 @@ def test_a_late_node_is_told_whether_to_look_at_its_clock(delays, nodes, advice)
         delay = np.where(is_late, delays[min(second, len(delays)) - 1], 7200)
         totals.late_us[:] = np.round((NOW + second - delay) * 1e6)
         totals.count += np.where(is_late, 0, 98)
-        health, reasons = shown.judge(as_time(NOW + second))
+        health, reasons = shown.judge(shown.issues(as_time(NOW + second)))
         if second == 8:
             found = [one for one in reasons if one.startswith(f"ingest/{nodes[0]:04d} (node {nodes[0]}): ")]
             assert (health, len(found)) == (("DEGRADED", 1) if advice else ("OK", 0))
@@ -147,7 +152,7 @@ def test_figures_of_all_nodes_are_of_the_last_seconds():
     totals.heard[3] = 0
     fields = ("received", "lost", "late", "latency")
     totals.sums = {name: np.zeros(4, dtype=np.float64) for name in fields}
-    shown.judge(as_time(NOW))
+    shown.judge(shown.issues(as_time(NOW)))
     assert shown.values("SdpMaster")["nodeFigures"] == (), "not yet known"
     for second in range(1, 15):
         telemetry._clock.sleep(1.0)
@@ -156,7 +161,7 @@ def test_figures_of_all_nodes_are_of_the_last_seconds():
         totals.late += np.array([0, 20, 0, 0])
         for name, each in zip(fields, (90.0, 10.0, 0.0, 0.5), strict=True):
             totals.sums[name] += each * sends * np.array([1, 0 if name == "received" else 1, 0, 0])
-        shown.judge(as_time(NOW + second))
+        shown.judge(shown.issues(as_time(NOW + second)))
     rate, loss, latency, late, silence = np.array(shown.values("SdpMaster")["nodeFigures"])
     np.testing.assert_allclose(rate, [100, 120, 0, np.nan])
     np.testing.assert_allclose(loss, [0.1, 1.0, np.nan, np.nan])
@@ -184,7 +189,7 @@ def test_a_reason_has_the_severity_of_its_condition_unless_its_source_gives_anot
             yield issue
 
     shown._flows = [Source()]
-    (told,) = shown.issues_as_dicts(as_time(NOW))
+    (told,) = shown.issues_as_dicts(shown.issues(as_time(NOW)))
     assert told["severity"] == severity
     assert [one.severity for one in shown.find(as_time(NOW)).values()] == ([severity] if issue.alarm else [])
 
@@ -198,11 +203,29 @@ def test_reasons_for_which_there_is_no_room_are_counted(count):
             yield from (HealthIssue("DEGRADED", f"device {number} is unwell") for number in range(count))
 
     shown._flows = [Grumbler()]
-    reasons = shown.judge(as_time(NOW))[1]
+    reasons = shown.judge(shown.issues(as_time(NOW)))[1]
     (length,) = (one.length for one in load().classes["SdpMaster"].attributes if one.name == "healthInfo")
     assert len(reasons) == length == 64
     left_out = f"and {count - 63} more reasons, see the devices themselves"
     assert reasons[62:] == ("device 62 is unwell", "device 63 is unwell" if count == 64 else left_out)
+
+
+def test_a_look_at_sdp_asks_each_flow_once():
+    """Each look asked four times, which took most of what `control` does."""
+    shown, asked = overview(), []
+
+    class Source(HealthSource):
+        def issues(self, now):
+            asked.append(now)
+            yield HealthIssue("DEGRADED", "late")
+
+    shown._flows = [Source()]
+    view = MasterView(MASTER, shown, DeviceStates(load(), {MASTER: "SdpMaster"}), lambda: True, {})
+    found = {name: reading.value for _, name, reading in view.readings(as_time(NOW))}
+    assert asked == [as_time(NOW)]
+    assert (found["healthState"], found["healthInfo"]) == ("DEGRADED", ("late",))
+    assert "late" in found["Status"]
+    assert json.loads(found["healthIssues"][0])["text"] == "late"
 
 
 def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
@@ -223,9 +246,9 @@ def test_a_flow_whose_health_fails_takes_no_other_with_it_and_clears_no_alarm():
 
     shown._flows = [PlugIn(), *shown._flows]
     before = shown.values("SdpMaster")
-    assert shown.judge(as_time(NOW))[1][0] == "much is late"
+    assert shown.judge(shown.issues(as_time(NOW)))[1][0] == "much is late"
     fails.append(1)
-    health, reasons = shown.judge(as_time(NOW))
+    health, reasons = shown.judge(shown.issues(as_time(NOW)))
     assert health == "FAILED"
     assert any("test_control is not known: ZeroDivisionError: ours" in one for one in reasons)
     assert any("ingest.heaps lags" in one for one in reasons)
@@ -254,7 +277,8 @@ def test_records_that_a_transaction_without_an_end_holds_back_are_named():
     assert told == ["", "", "ingest.summary, partition 0: 3 records from offset 60 on are not given for 60 s"]
     assert progress.account.behind == 6
     stream.account.add(progress.account)
-    health, (reason,) = (shown := overview(streams={"ingest.summary": stream})).judge(as_time(NOW))
+    shown = overview(streams={"ingest.summary": stream})
+    health, (reason,) = shown.judge(shown.issues(as_time(NOW)))
     assert (health, reason) == ("DEGRADED", f"a transaction does not end: {told[-1]}")
     assert set(shown.find(as_time(NOW))) == {("transactionHanging", "sdp-facade/ingest.summary")}
     progress.note_behind({}, {0: 0}, is_connected=True)

@@ -34,7 +34,7 @@ def test_a_snapshot_of_values_that_are_no_numbers_can_be_read_again():
     found = decode_snapshot(to_record(snapshot).value)
     assert isinstance(found, Snapshot), found
     assert found.account.consumed == 7
-    readings = load_readings(found.readings)["d"]
+    readings = load_readings(found)["d"]
     assert list(readings) == ["gains", "image", "names", "age"]
     assert repr(readings["gains"].value) == "(1.0, nan)"
     assert repr(readings["image"].value) == "((1.0, nan), (2.0, 3.0))"

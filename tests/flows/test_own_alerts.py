@@ -335,7 +335,7 @@ def test_numbers_of_two_lives_lie_far_apart(bench: Bench) -> None:
 def test_what_is_found_wrong(change, keys):
     shown = overview(**change)
     assert shown.find(as_time(NOW)) is None, "nothing was looked at yet"
-    shown.judge(as_time(NOW))
+    shown.judge(shown.issues(as_time(NOW)))
     found = shown.find(as_time(NOW))
     assert (found if found is None else set(found)) == keys
     for key in found or ():
@@ -349,7 +349,7 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     readers = SimpleNamespace(streams={"alerts": stream})
     bus = BusHealth(connected=True)
     faults = Overview(load(), bus, WorkerAccounts(), readers, [])
-    faults.judge(1_000_000_000)
+    faults.judge(faults.issues(1_000_000_000))
     assert faults.find(1_000_000_000) == {}  # those of before are no news
     stream.account.consumed = stream.account.dead_lettered = 6
     assert set(faults.find(1_010_000_000)) == {("deadLetters", "sdp-facade/alerts")}

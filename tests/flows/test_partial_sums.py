@@ -45,7 +45,7 @@ def test_totals_are_sums_of_all_that_came_late_or_not():
     add(totals, partial(0, 2, fields={"a": FieldStatistics(sum=0.5), "c": FieldStatistics(sum=1)}, runs=[(1, 2)]))
     add(totals, partial(0, 4, late=True, fields={"a": FieldStatistics(sum=100)}, runs=[(3, 3)]))
     add(totals, partial(0, 1, late=True))
-    found = totals.of_group(0)
+    found = totals.of_groups()[0]
     assert (found.count, found.late, found.late_us, found.newest_us) == (5, 5, window(0), window(1))
     assert found.sums == {"a": 102.5, "c": 1}
     assert (found.seen.runs, found.seen.records) == ([(1, 6)], 10)
@@ -56,9 +56,9 @@ def test_totals_come_back_from_a_snapshot():
     before, after = Totals(2), Totals(2)
     add(before, partial(1, 3, fields={"a": FieldStatistics(sum=2.5)}, runs=[(4, 6)]))
     before.hear(np.array([0]), 3, 5.0)
-    after.restore(0, before.of_group(0))
-    assert after.of_group(0) == before.of_group(0)
-    assert after.of_group(1) == GroupTotals()
+    after.restore(0, before.of_groups()[0])
+    assert after.of_groups()[0] == before.of_groups()[0]
+    assert after.of_groups()[1] == GroupTotals()
     add(after, partial(1, 1, runs=[(7, 7)]))
     assert (after.missing[0], after.duplicates[0], after.seen(0).runs) == (0, 0, [(4, 7)])
 
@@ -196,9 +196,9 @@ def test_long_windows_come_back_from_a_snapshot():
     for mine, other in ((after._windows, before._windows), (after._all_groups, before._all_groups)):
         assert as_list(mine, window(0)) == as_list(other, window(0))
     assert (after.heard, after.as_dict()) == (FIRST + 1.0, before.as_dict())
-    totals = after.totals.of_group(0)
+    totals = after.totals.of_groups()[0]
     fold(after, group, [partial(0, 3)], FIRST + 1.0, count=False)
-    assert after.totals.of_group(0) == totals
+    assert after.totals.of_groups()[0] == totals
     after.restore(after.parse({"groups": {}}))
     assert after.shown_over_all() is None, "a snapshot may have no windows"
 

@@ -193,8 +193,6 @@ def test_states_that_went_while_the_server_ran_are_unknown_after_its_next_start(
     assert "obsState" not in {name for device, name in server.sink.shown if device == commanding.SUBARRAY}
 
 
-
-
 def next_life(bench: commanding.Bench, **options) -> commanding.Server:
     """Return a server that is started after a kill, when it holds the lease."""
     server = bench.server(ready=False, **options)

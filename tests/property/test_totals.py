@@ -55,6 +55,6 @@ def test_totals_are_those_of_a_loop_over_the_rows(frames):
         found.add(rack(frame))
         for group, row in frame:
             add(expected[group], row)
-    assert [found.of_group(group) for group in range(GROUPS)] == expected
+    assert found.of_groups() == expected
     assert found.missing.tolist() == [one.seen.missing for one in expected]
     assert found.duplicates.tolist() == [one.seen.duplicates for one in expected]

@@ -135,35 +135,33 @@ class Overview:
         given = issue.severity or (condition and condition.severity)
         return given or (CRITICAL if issue.health_state == FAILED else WARNING)
 
-    def judge(self, now: Time) -> tuple[HealthState, tuple[str, ...]]:
+    def judge(self, issues: Sequence[HealthIssue]) -> tuple[HealthState, tuple[str, ...]]:
         """Return healthState's label and the reasons for it, the gravest first."""
         if not self.bus.connected:
             return UNKNOWN, (self.no_broker(),)
-        issues = self.issues(now)
         lines = [*_in_short(issues)]
         if more := lines[_MOST_LINES - 1 :][1:]:
             lines[_MOST_LINES - 1 :] = [f"and {len(more) + 1} more reasons, see the devices themselves"]
         is_failed = any(one.health_state == FAILED for one in issues)
         return FAILED if is_failed else DEGRADED if issues else OK, tuple(lines)
 
-    def issues_as_dicts(self, now: Time) -> list[dict[str, str]]:
+    def issues_as_dicts(self, issues: Sequence[HealthIssue]) -> list[dict[str, str]]:
         """Return each issue with its alarm, the gravest first, in the form of the attribute healthIssues."""
         if not self.bus.connected:
             severity = {"severity": CRITICAL, "response": _WITHOUT_BROKER}
             return [{"health": UNKNOWN, "text": self.no_broker(), **severity}]
         found = []
-        for one in self.issues(now)[:_MOST_ISSUES]:
+        for one in issues[:_MOST_ISSUES]:
             condition, source = one.alarm or ("", "")
             more = {"condition": condition, "source": source, "device": one.device, "response": one.response}
             known = {name: text for name, text in more.items() if text}
             found.append({"health": one.health_state, "text": one.text, "severity": self._severity(one), **known})
         return found
 
-    def judgement(self, now: Time) -> Judgement:
+    def judgement(self, health: HealthState, issues: Sequence[dict[str, str]]) -> Judgement:
         """Return what a person should know and do, with the alarms that are known here."""
         alarms = [alarm for flow in self._flows for alarm in flow.alarms()]
-        issues = self.issues_as_dicts(now)
-        return judgement.judge(self.judge(now)[0], issues, alarms, self._conditions, alerts=self._alerts)
+        return judgement.judge(health, issues, alarms, self._conditions, alerts=self._alerts)
 
     def no_broker(self) -> str:
         """Return the text of the issue without a broker."""
@@ -354,17 +352,18 @@ class MasterView(DeviceView):
         return self._states.version(self._device), self._states_known()
 
     def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
-        health, reasons = self._overview.judge(now)
+        issues = self._overview.issues(now)  # once: each look asks all flows
+        (health, reasons), told = self._overview.judge(issues), self._overview.issues_as_dicts(issues)
         mode = self._states.label(self._device, ADMIN_MODE) if self._states_known() else ""
         state = self._state(mode, health)
-        judged = self._overview.judgement(now)
+        judged = self._overview.judgement(health, told)
         waits = ", and an alarm waits for a person" if judged.state == ATTENTION else ""
         says = f"The device is in {state} state; adminMode is {mode or 'not known yet'}; health is {health}{waits}."
         refused = (f"commands are refused: {MODE_LOST}",) if self._states.has_lost(self._device, ADMIN_MODE) else ()
         values = {
             "healthState": health,
             "healthInfo": reasons,
-            "healthIssues": tuple(json.dumps(issue) for issue in self._overview.issues_as_dicts(now)),
+            "healthIssues": tuple(map(json.dumps, told)),
             **self._overview.values("SdpMaster"),
             **self._versions,
             "State": state,

@@ -379,7 +379,8 @@ class WindowLedger:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
-        heard = {str(g): self.totals.of_group(at) for at, g in enumerate(self.groups) if self.totals.heard[at]}
+        # The totals may have room for more groups than there are.
+        heard = {str(g): one for g, one in zip(self.groups, self.totals.of_groups(), strict=False) if one.heard}
         everything = [
             (partial, sorted(self._groups_of(window), key=str))
             for window in self._all_groups

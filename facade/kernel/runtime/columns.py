@@ -6,7 +6,8 @@ Tango's threads read a column while the event loop changes it, so the arrays fro
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from facade.kernel.clock import Time
 from facade.kernel.icd.model import Sampling
+from facade.kernel.messages import ShownColumn, ShownColumns
 from facade.kernel.reading import QUALITIES, Reading
 
 Array = npt.NDArray[Any]
@@ -73,6 +75,20 @@ class ReadingColumn(ABC):
     def reading(self, position: int) -> Reading | None:
         """Return the newest reading of a device; None: it has none."""
         return self.arrays().reading(position)
+
+
+def stored(columns: Iterable[ReadingColumn]) -> list[ShownColumns]:
+    """Return columns in the form of a snapshot, without values that are no JSON numbers."""
+    return [
+        ShownColumns(devices=[*devices], attributes={one.attribute: _stored(one.arrays()) for one in mine})
+        for devices, mine in groupby(columns, lambda one: one.devices)
+    ]
+
+
+def _stored(arrays: ColumnArrays) -> ShownColumn:
+    is_number = np.isfinite(arrays.values)
+    values, qualities = np.where(is_number, arrays.values, 0), np.where(is_number, arrays.qualities, UNKNOWN)
+    return ShownColumn(values=values.tolist(), times=arrays.times.tolist(), qualities=qualities.tolist())
 
 
 class Cell(NamedTuple):

@@ -11,6 +11,7 @@ from facade.kernel.clock import NEVER, Clock, Time
 from facade.kernel.codec.decode import UNREADABLE
 from facade.kernel.codec.plausible import KEY, TIME_UNIT
 from facade.kernel.errors import BusError
+from facade.kernel.messages import ShownColumns
 from facade.kernel.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.kernel.printable import excerpt
 from facade.kernel.runtime import snapshots
@@ -167,7 +168,15 @@ class Progress:
         past = self._past[0][1] if self._past else {}
         return {partition: past.get(partition, 0) for partition in self.next}
 
-    def snapshot(self, instance: str, remembered: LastReadings, *, now: Time, monotonic: float) -> Snapshot:
+    def snapshot(
+        self,
+        instance: str,
+        remembered: LastReadings,
+        columns: list[ShownColumns],
+        *,
+        now: Time,
+        monotonic: float,
+    ) -> Snapshot:
         """Return the snapshot for the next start."""
         self._past.append((monotonic, dict(self.next)))
         while len(self._past) > 1 and monotonic - self._past[1][0] >= self._keep:
@@ -184,6 +193,7 @@ class Progress:
             account=self.account.totals(),
             ledger=self.flow.as_dict(),
             readings=snapshots.store_readings(remembered),
+            columns=columns,
         )
 
     def restore(self, snapshot: Snapshot, monotonic: float) -> LastReadings:
@@ -201,7 +211,7 @@ class Progress:
                 self.account.deviate("log_cuts", cuts, snapshot.account.deviations.get("log_cuts", ""))
             return {}
         # All or nothing: everything that can fail comes before the first change.
-        readings = snapshots.load_readings(snapshot.readings)
+        readings = snapshots.load_readings(snapshot)
         self.flow.restore(snapshot.ledger)
         self.topic_id, self.next = snapshot.topic_id, dict(snapshot.offsets)
         self._past.append((monotonic, snapshot.rebuild_from))

@@ -14,8 +14,9 @@ import numpy as np
 
 from facade.kernel.clock import Clock
 from facade.kernel.icd.model import Icd, Sampling
+from facade.kernel.messages import ShownColumns
 from facade.kernel.reading import Reading
-from facade.kernel.runtime.columns import Cell, ColumnSampler, ReadingColumn
+from facade.kernel.runtime.columns import Cell, ColumnSampler, ReadingColumn, stored
 
 
 class Sampler:
@@ -185,14 +186,9 @@ class Publisher:
         for position, reading in found:
             self._wait((sampler.column.devices[position], sampler.column.attribute), reading)
 
-    def shown(self) -> dict[str, dict[str, Reading]]:
-        """Return all shown readings, by device and attribute."""
-        found = {device: dict(readings) for device, readings in self.last.items()}
-        for column in self._columns:
-            for device, reading in zip(column.devices, column.arrays().readings(), strict=True):
-                if reading is not None:
-                    found.setdefault(device, {})[column.attribute] = reading
-        return found
+    def columns(self) -> list[ShownColumns]:
+        """Return the shown readings that are in columns, in the form of a snapshot."""
+        return stored(self._columns)
 
     def shown_of(self, attribute: str) -> dict[str, Reading]:
         """Return the shown readings of one attribute, by device; any thread may call it."""

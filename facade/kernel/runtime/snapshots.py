@@ -11,7 +11,7 @@ from facade.kernel.clock import as_seconds, as_time
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.messages import Snapshot as Snapshot
 from facade.kernel.numbers import Seconds
-from facade.kernel.reading import Quality, Reading
+from facade.kernel.reading import QUALITIES, Quality, Reading
 
 TOPIC = "snapshots"
 
@@ -53,20 +53,28 @@ def store_readings(readings: Mapping[str, Mapping[str, Reading]]) -> dict[str, A
     }
 
 
-def load_readings(stored: Mapping[str, Any]) -> dict[str, dict[str, Reading]]:
-    """Return readings from the form of a snapshot.
+def load_readings(snapshot: Snapshot) -> dict[str, dict[str, Reading]]:
+    """Return the readings of a snapshot, also those of columns.
 
     Raises
     ------
     msgspec.ValidationError
         A time or a quality is invalid.
+    ValueError
+        A column has not one entry for each of its devices.
     """
-    return {
+    found = {
         device: {
             name: Reading(_loaded(value), as_time(time), quality) for name, (value, time, quality) in shown.items()
         }
-        for device, shown in msgspec.convert(stored, _Readings).items()
+        for device, shown in msgspec.convert(snapshot.readings, _Readings).items()
     }
+    for columns in snapshot.columns:
+        for name, one in columns.attributes.items():
+            for device, value, time, at in zip(columns.devices, one.values, one.times, one.qualities, strict=True):
+                if at >= 0:
+                    found.setdefault(device, {})[name] = Reading(value, time, QUALITIES[at])
+    return found
 
 
 def _loaded(value: Any) -> Any:

@@ -161,19 +161,27 @@ class Totals:
             found[mine] = np.minimum(found[mine], time)
         return np.where(found == _NEVER, of_all, found)
 
-    def of_group(self, group: int) -> GroupTotals:
-        """Return the totals of a group."""
-        return GroupTotals(
-            count=int(self.count[group]),
-            late=int(self.late[group]),
-            late_us=int(self.late_us[group]),
-            sums={name: one[group].item() for name, one in self.sums.items() if self.has_sum[name][group]},
-            epoch=int(self.epoch[group]),
-            seen=self.seen(group),
-            newest_us=int(self.newest_us[group]),
-            heard=as_seconds(Time(self.heard[group])),
-            partitions=[partition for partition, mine in self.on.items() if mine[group]],
-        )
+    def of_groups(self) -> list[GroupTotals]:
+        """Return the totals of each group."""
+        columns = (self.count, self.late, self.late_us, self.epoch, self.newest_us, as_seconds(self.heard))
+        sums = {name: (one.tolist(), self.has_sum[name].tolist()) for name, one in self.sums.items()}
+        on = {partition: mine.tolist() for partition, mine in self.on.items()}
+        return [
+            GroupTotals(
+                count=count,
+                late=late,
+                late_us=late_us,
+                sums={name: values[group] for name, (values, there) in sums.items() if there[group]},
+                epoch=epoch,
+                seen=self.seen(group),
+                newest_us=newest_us,
+                heard=heard,
+                partitions=[partition for partition, mine in on.items() if mine[group]],
+            )
+            for group, (count, late, late_us, epoch, newest_us, heard) in enumerate(
+                zip(*(column.tolist() for column in columns), strict=True)
+            )
+        ]
 
     def restore(self, group: int, totals: GroupTotals) -> None:
         """Take over the totals of a group from a snapshot."""

@@ -319,7 +319,8 @@ def _run(testbed: Testbed, form: str, rack: int, seconds: float) -> tuple[Sequen
         f"{name}: {everything - len(counts):,} attributes without any event; {listened.errors} errors at the client"
         + (f", such as: {listened.last_error}" if listened.last_error else ""),
         f"{listened.invalid:,} events were ATTR_INVALID, as those of a device server seconds behind are,"
-        f" and not counted; the sender slipped by {heard.sent.slipped:.2f} s",
+        f" and not counted; {listened.warnings:,} were ATTR_WARNING, as when late records correct a shown window;"
+        f" the sender slipped by {heard.sent.slipped:.2f} s",
         f"time between events: {spread.text(1, 's') if spread else '-'}",
         in_words(heard.cores),
         f"memory: {', '.join(f'{name} {used:.0f} MB' for name, used in heard.memory.items())}",

@@ -33,6 +33,8 @@ class Listened(msgspec.Struct, frozen=True, kw_only=True):
     """Those with a value."""
     invalid: int
     """Events with ATTR_INVALID, not among the others."""
+    warnings: int
+    """Events with ATTR_WARNING, as those of windows that late records corrected."""
     errors: int
     last_error: str
     cpu: float
@@ -54,6 +56,7 @@ def hear(context: RoleContext, *, attributes: dict[str, list[str]], keep: int) -
     return Listened(
         events=[HeardEvent(d, a, e.time, e.received) for d, a, e in events if e.quality is not Quality.INVALID],
         invalid=sum(e.quality is Quality.INVALID for _, _, e in events),
+        warnings=sum(e.quality is Quality.WARNING for _, _, e in events),
         errors=sum(record.errors for _, _, record in records),
         last_error=next((record.last_error for _, _, record in records if record.last_error), ""),
         cpu=cpu,

@@ -18,7 +18,7 @@ from facade.flows.telemetry.simulator.heaps import Drawn, HeapNumbers
 from facade.flows.telemetry.summed import BatchSums
 from facade.kernel.bus.port import Headers
 from facade.kernel.clock import Time, as_duration, as_seconds
-from facade.sdp.heap_batches import TYPES, heap_batch
+from facade.sdp.heap_batches import TYPES, heap_batches
 
 _DRAWN = [name for name in TYPES if name != "channel_start"]
 """Columns that differ between the heaps of a node."""
@@ -65,16 +65,24 @@ class ColumnarHeapStream(HeapNumbers):
             rows = np.repeat(rows, sent[rows])
         # Most of the work is to sort heaps by node: narrow types make it faster.
         mine = {name: columns[name].astype(_NARROW.get(name, columns[name].dtype), copy=False)[rows] for name in _DRAWN}
-        edges = np.append(0, np.cumsum(np.bincount(node, sent, self.scenario.nodes).astype(np.int64)))
-        for index, (first, end) in enumerate(pairwise(edges.tolist())):
-            for begin in range(first, end, _MOST_ROWS):
-                part = slice(begin, min(begin + _MOST_ROWS, end))
-                starts = np.full(part.stop - begin, self.channel_start(index))
-                batch = {name: starts if name == "channel_start" else mine[name][part] for name in TYPES}
-                headers, value = heap_batch(batch, self._constants(index))
-                found.keys.append(b"%d" % self.numbers[index])
-                found.values.append(value)
-                found.headers.append(headers if self._sums is None else self._sums.with_frame(headers, value))
+        numbers = np.bincount(node, sent, self.scenario.nodes).astype(np.int64).tolist()
+        parts, at = list[tuple[int, int]](), 0
+        for index, number in enumerate(numbers):
+            parts += ((index, begin) for begin in range(at, at + number, _MOST_ROWS))
+            at += number
+        if not parts:
+            return
+        starts = [self.channel_start(index) for index in range(self.scenario.nodes)]
+        mine["channel_start"] = np.repeat(starts, numbers)
+        batches = heap_batches(
+            {name: mine[name] for name in TYPES},
+            [begin for _, begin in parts],
+            [self._constants(index) for index, _ in parts],
+        )
+        for (index, _), (headers, value) in zip(parts, batches, strict=True):
+            found.keys.append(b"%d" % self.numbers[index])
+            found.values.append(value)
+            found.headers.append(headers if self._sums is None else self._sums.with_frame(headers, value))
 
     def _add_garbage(self, found: ColumnarBatch, columns: dict[str, Column]) -> None:
         for row in np.flatnonzero(columns["garbage"]).tolist():
