@@ -123,7 +123,7 @@ class WeatherFlow(Flow):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state for a snapshot."""
-        totals = {name: self._totals.of_group(number) for number, name in enumerate(self._stations)}
+        totals = dict(zip(self._stations, self._totals.of_groups(), strict=True))
         made: dict[str, Any] = msgspec.to_builtins(_Ledger(totals, self._counted, self._shown), str_keys=True)
         return made
 
