@@ -93,7 +93,7 @@ check-prose: $(STAMP)
 freeze: ## Keep the interface as that of this release, with which `make lint` compares from then on
 	mkdir -p build
 	set -o pipefail; tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX \
-		-C schemas -c commands icd messages | gzip -9n > build/interface.tar.gz
+		-C schemas -c archive commands icd messages | gzip -9n > build/interface.tar.gz
 	rm -f packaging/interface-*.tar.gz
 	mv build/interface.tar.gz packaging/interface-$(VERSION).tar.gz
 

@@ -598,7 +598,7 @@ def test_the_installed_interface_has_the_parts_of_all_flows(tmp_path: Path, monk
     ]
 
 
-@pytest.mark.parametrize("path", sorted(resource("schemas").glob("icd/*.toml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", sorted(resource("schemas").rglob("icd/*.toml")), ids=lambda path: path.name)
 def test_the_schema_that_a_file_names_takes_it_and_refuses_a_misspelt_key(path: Path) -> None:
     first, _, _ = path.read_text().partition("\n")
     schema = json.loads((path.parent / first.removeprefix("#:schema ")).read_text())

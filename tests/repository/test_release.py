@@ -70,4 +70,9 @@ def test_the_interface_of_a_release_is_replaced_only_by_a_whole_one(tmp_path: Pa
     assert [*older.parent.iterdir()] == [older]
     shutil.copytree(ROOT / "schemas", tmp_path / "schemas")
     subprocess.run(freeze, cwd=tmp_path, check=True)
-    assert [one.name for one in older.parent.iterdir()] == [f"interface-{VERSION}.tar.gz"]
+    (frozen,) = older.parent.iterdir()
+    assert frozen.name == f"interface-{VERSION}.tar.gz"
+    with tarfile.open(frozen) as archive:
+        names = {*archive.getnames()}
+    schemas = tmp_path / "schemas"
+    assert {path.relative_to(schemas).as_posix() for path in schemas.rglob("icd/*.toml")} <= names
