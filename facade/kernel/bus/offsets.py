@@ -242,7 +242,7 @@ def compare(position: Position, now: Extent) -> tuple[dict[int, int], list[Place
     -------
     dict of int to int
         The offset to begin at, for each partition of the topic.
-    list of Finding
+    list of Placement
         Empty: the position holds.
     """
     found, offsets = list[Placement](), position.offsets

@@ -12,7 +12,7 @@ from facade.kernel.errors import BusError
 
 
 class Aborted(BusError):
-    """A transaction did not happen; the source has gone back, and delivers the same records again."""
+    """A transaction did not happen, or nobody heard whether it did; the source continues at its own position."""
 
 
 class Revoked(Aborted):
@@ -174,7 +174,7 @@ class TransactionalLog(Protocol):
         Raises
         ------
         Aborted
-            Nothing happened; the records will be delivered again.
+            It did not happen, or may have: the source continues at its own position, which tells.
         Fenced
             This worker has been replaced.
         """

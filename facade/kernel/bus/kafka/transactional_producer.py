@@ -1,7 +1,8 @@
 """The producer of one worker slot: its transactions commit records together with the positions of a consumer group.
 
 A slot has a stable transactional id. A restarted worker's first act (``init_transactions``) therefore ends the
-transaction that its predecessor left open, so that readers are not held up by it.
+transaction that its predecessor left open, so that readers are not held up by it. A transaction counts from the moment
+in which the broker takes its commit, also if nobody hears of that.
 
 A producer that has lost a connection begins no further transaction: a seemingly lost request may still arrive, and
 would end the next transaction, or commit old offsets with it. The broker distinguishes transactions only by the epoch
@@ -385,7 +386,7 @@ class TransactionalProducer:
         """Give up a transaction that failed, with its producer, and return the reason.
 
         A new producer with the same id waits until the broker has completed or aborted the old one's transaction, so
-        afterwards the committed offsets show its result.
+        afterwards `positions` shows its result.
         """
         self._producer = None
         reason: KafkaError = error.args[0]
