@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
-TOOLS = ("greenlet", "hypothesis", "pytest", "pytest-forked", "pytest-timeout", "pytest-xdist")
+TOOLS = ("greenlet", "httpx2", "hypothesis", "pytest", "pytest-forked", "pytest-timeout", "pytest-xdist")
 """Packages of the extra test."""
 SHIPPED = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
 """Folders that a wheel has beside the packages."""

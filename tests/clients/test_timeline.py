@@ -9,7 +9,6 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from facade.archive import timeline
-from facade.archive.nexus import find_time
 from facade.archive.stores import FolderStore
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.messages import CLEARED, Alert, alert_record
@@ -159,7 +158,10 @@ def test_an_execution_block_is_from_its_assignment_to_the_end_of_its_last_proces
     assert page.get("/api/execution-block", params={"id": NEXT}).json()["is_open"] is True
 
 
+@pytest.mark.needs("nexus")
 def test_of_an_id_that_is_used_again_the_newest_use_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from facade.archive.nexus import find_time
+
     log = MemoryLog({"commands": 1, "state": 1, "processing-blocks": 1, "command-acks": 1})
     refused, again = 1300, 2500
     for seconds in (100, refused, 2000, again):

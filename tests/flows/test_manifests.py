@@ -11,6 +11,8 @@ import facade
 from facade.kernel.icd.load import load as load_icd
 from facade.kernel.manifest import Manifest, load, manifests
 
+pytestmark = pytest.mark.needs("facade.archive", "facade.sdk", "facade.tools")
+
 ICD = load_icd()
 ROOT = Path(facade.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in (ROOT / "facade").rglob("manifest.py") if path.parent.name != "kernel")
