@@ -1,6 +1,7 @@
 """Receivers of notifications: a mail server and a web hook, which keep what they have taken."""
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
@@ -22,9 +23,38 @@ class _Server:
         self.hangs, self.freed = False, Event()
         """Whether it takes a message and then says nothing, as a receiver that is killed at this moment."""
 
-    def hang(self) -> None:
+    def start(self) -> None:
+        self.server.server_activate()
+        self._thread = Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.freed.set()
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Listen no more until the end of the block; what it takes while it hangs is never answered."""
+        self.stop()
+        self.server.socket = socket.socket()
+        self.server.server_bind()  # nobody else may get the port
+        try:
+            yield
+        finally:
+            self.hangs = False
+            self.start()
+
+    def answers(self) -> bool:
+        """Return whether a message that was taken is answered, if it hangs after a wait."""
         if self.hangs:
             self.freed.wait()
+        return not self.hangs
+
+
+class _TcpServer(ThreadingTCPServer):
+    allow_reuse_address = True
 
 
 class MailSink(_Server):
@@ -33,7 +63,7 @@ class MailSink(_Server):
     def __init__(self) -> None:
         self.mails: list[EmailMessage] = []
         self.refuse = b""
-        super().__init__(ThreadingTCPServer((HOST, 0), _Smtp))
+        super().__init__(_TcpServer((HOST, 0), _Smtp))
 
 
 class _Smtp(StreamRequestHandler):
@@ -55,7 +85,8 @@ class _Smtp(StreamRequestHandler):
                 mail = message_from_bytes(b"\n".join(lines), policy=policy.default)
                 assert isinstance(mail, EmailMessage)
                 sink.mails.append(mail)
-                sink.hang()
+                if not sink.answers():
+                    return
                 self._say(b"250 taken")
             else:
                 self._say(b"250 sink")
@@ -83,7 +114,8 @@ class _Hook(BaseHTTPRequestHandler):
         sink: HookSink = self.server.sink  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers["Content-Length"]))
         sink.requests.append((dict(self.headers), json.loads(body)))
-        sink.hang()
+        if not sink.answers():
+            return
         self.send_response(sink.status)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -95,12 +127,8 @@ class _Hook(BaseHTTPRequestHandler):
 @contextmanager
 def running(sink: _Server) -> Iterator[None]:
     """Serve in a thread until the end of the block."""
-    thread = Thread(target=sink.server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
+    sink.start()
     try:
         yield
     finally:
-        sink.freed.set()
-        sink.server.shutdown()
-        sink.server.server_close()
-        thread.join()
+        sink.stop()
