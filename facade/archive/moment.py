@@ -50,14 +50,14 @@ _MOST_COMMANDS = 200
 _MOST_ALERTS = 15
 _MOST_LETTERS = 1000
 """Files of dead letters whose acknowledgements are kept."""
-_MOST_FOLDED = 100
-"""Moments whose commands are kept."""
+_MOST_FOLDED = 50_000
+"""Commands that are kept, of all moments together, each of about 1 kB: the page's container has 512 MB for all."""
 _OF_COMMANDS: Final = (HELD_COMMANDS, COMMANDS, ACKS)
 """In the order in which they are folded."""
 ALERTS_CLASS: Final = "SdpAlerts"
 
-_Records = tuple[Time, tuple[Time, ...], tuple[str, ...]]
-"""Records about commands: the time of the first one, the newest times of the topics, and the files."""
+_Records = tuple[Time, tuple[Time, ...], tuple[str, ...], tuple[str, ...]]
+"""Records about commands: time of the first one, newest times of the topics, their files, and those of dead letters."""
 
 
 class MomentArchive:
@@ -69,7 +69,7 @@ class MomentArchive:
             topic: NewestRecords(store, topic, undecoded)
             for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS, DEAD)
         }
-        self._folded = Kept(self._fold, _MOST_FOLDED)
+        self._folded = Kept(self._fold, _MOST_FOLDED, lambda found: len(found) + 1)
         self._aside_in = Kept(self._read_aside, _MOST_LETTERS)
 
     def extent(self) -> tuple[Time, Time]:
@@ -153,12 +153,13 @@ class MomentArchive:
         """Return the newest commands given from `begin` to `until` by device, as of GetCommandHistory."""
         begin = max(begin, NEVER)
         since = begin - Duration(int(begin) % int(MINUTE))
-        topics = [(self.topics[topic], until) for topic in _OF_COMMANDS] + [(self.topics[DEAD], until + MINUTE)]
+        topics = [self.topics[topic] for topic in _OF_COMMANDS]
         # Between two records nothing changes: a page that plays a night asks for each second.
-        ends = tuple(topic.newest(since, end) for topic, end in topics)
-        files = tuple(name for topic, end in topics for name in topic.files(since, end))
+        ends = tuple(topic.newest(since, until) for topic in topics)
+        files = tuple(name for topic in topics for name in topic.files(since, until))
+        letters = tuple(self.topics[DEAD].files(since, until + MINUTE))
         found: dict[str, list[dict[str, Any]]] = {}
-        for given, told in self._folded((since, ends, files)):
+        for given, told in self._folded((since, ends, files, letters)):
             some = found.setdefault(told["device"], [])
             if given >= begin and len(some) < most:
                 some.append(told)
@@ -166,17 +167,14 @@ class MomentArchive:
 
     def _fold(self, of: _Records) -> list[tuple[Time, dict[str, Any]]]:
         """Return the commands of some records, the newest first, each with the time at which it was given."""
-        since, (*ends, aside_end), _ = of
-        aside, past = self._aside(since, aside_end), Past(since)
+        since, ends, _, letters = of
+        # Partition and offset of the acknowledgements that device servers set aside, and did not count.
+        aside, past = set().union(*self._aside_in.each(letters)), Past(since)
         for topic, add, end in zip(_OF_COMMANDS, (past.add_held, past.add_command, past.add_ack), ends, strict=True):
             for record in self.topics[topic].records(since, end):
                 if topic != ACKS or (record.partition, record.offset) not in aside:
                     add(record)
         return [(given_at(one), as_dict(one)) for one in reversed(past.commands()) if one.id]
-
-    def _aside(self, begin: Time, until: Time) -> set[tuple[int, int]]:
-        """Return partition and offset of the acknowledgements that device servers set aside, and did not count."""
-        return set().union(*self._aside_in.each(self.topics[DEAD].files(begin, until)))
 
     def _read_aside(self, name: str) -> frozenset[tuple[int, int]]:
         # Without the values, which are the bulk of the file.

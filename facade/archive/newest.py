@@ -62,11 +62,22 @@ class Newest(NamedTuple):
 
 
 class Kept(Generic[_Key, _Read]):
-    """What was read last, for any thread; of a request, only what is missing is read, several files at a time."""
+    """What was read last, for any thread; of a request, only what is missing is read, several files at a time.
 
-    def __init__(self, read: Callable[[_Key], _Read], most: int) -> None:
-        self._read, self._most = read, most
+    Parameters
+    ----------
+    most
+        Most that is kept, as `size` counts it; what was read last is kept at any size.
+    size
+        Returns what a thing that was read counts for; by default 1.
+    """
+
+    def __init__(
+        self, read: Callable[[_Key], _Read], most: int, size: Callable[[_Read], int] = lambda found: 1
+    ) -> None:
+        self._read, self._most, self._size = read, most, size
         self._found: OrderedDict[_Key, _Read] = OrderedDict()
+        self._kept = 0
         self._lock = Lock()
 
     def __call__(self, key: _Key) -> _Read:
@@ -84,9 +95,11 @@ class Kept(Generic[_Key, _Read]):
                 read = dict(zip(missing, pool.map(self._read, missing), strict=True))
             known |= read
             with self._lock:
-                self._found |= read
-                while len(self._found) > self._most:
-                    self._found.popitem(last=False)
+                added = {key: one for key, one in read.items() if key not in self._found}  # another thread may have
+                self._found |= added
+                self._kept += sum(map(self._size, added.values()))
+                while self._kept > self._most and len(self._found) > 1:
+                    self._kept -= self._size(self._found.popitem(last=False)[1])
         return [known[key] for key in keys]
 
 
@@ -175,14 +188,14 @@ class NewestRecords:
     def _search(self, name: str, begin: Time, time: Time) -> dict[bytes, Newest]:
         rows = self._rows(name)
         places = np.flatnonzero((rows.at >= int(begin)) & (rows.at <= int(time)))
-        keys = rows.key[places]
-        ends = np.append(np.flatnonzero(np.diff(keys)), len(places) - 1) if len(places) else places
+        ends = np.append(np.flatnonzero(np.diff(rows.key[places])), len(places) - 1) if len(places) else places
         newest = places[ends]
-        found = {}
+        found, first = {}, 0
         for end, row, key in zip(ends.tolist(), newest.tolist(), rows.key[newest].tolist(), strict=True):
             if (one := self._record(name, row)) is None:
-                before = places[:end][keys[:end] == key][::-1].tolist()
+                before = places[first:end][::-1].tolist()
                 one = next((earlier for at in before if (earlier := self._record(name, at)) is not None), None)
+            first = end + 1
             if one is not None:
                 found[rows.keys[key]] = one
         return found

@@ -63,6 +63,8 @@ _MOST_READ, _WAIT = 1000, 1.0
 NOT_POSTED: Final = "commentsNotPosted"
 _LONGEST_TITLE: Final = 200
 _LONGEST_TEXT: Final = 500
+_TEXT_EACH: Final = 60.0
+"""Least time between two texts of the alert [s]."""
 _RETRY: Final = 5.0
 """Pause after a failure of the bus [s]."""
 
@@ -186,6 +188,7 @@ class CommentPoster:
         self._error = ""
         self._told: str | None = None
         """Text of the alert; empty: it is not raised; None: unknown."""
+        self._text_at = float("-inf")
 
     def step(self) -> None:
         """Read new comments, and post the one that waits longest."""
@@ -231,17 +234,19 @@ class CommentPoster:
             self.waiting.popleft()
 
     def _report(self) -> None:
-        """Raise the alert after a failure, and clear it when no comment waits."""
+        """Raise the alert after a failure, keep its text true, and clear it when no comment waits, also unread."""
         if not self.waiting:
             self._error = ""
         text = f"comments that wait: {len(self.waiting)}; {self._error}"[:_LONGEST_TEXT] if self._error else ""
-        if self._told is not None and bool(text) is bool(self._told):
+        now = self._clock.monotonic()
+        is_told = text == self._told or (bool(text and self._told) and now < self._text_at)
+        if is_told or (not text and (self.waiting or not all(map(self._reader.caught_up, TOPICS)))):
             return
         if text:
             self._alerts.raise_alert(NOT_POSTED, WARNING, text)
         else:
             self._alerts.clear(NOT_POSTED, "each comment was posted")
-        self._told = text
+        self._told, self._text_at = text, now + _TEXT_EACH
 
 
 def _named(names: Sequence[str]) -> list[dict[str, str]]:

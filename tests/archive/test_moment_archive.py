@@ -1,5 +1,7 @@
 """What devices showed at a second of the past, by the archive, and what it says of it that it does not know."""
 
+import gc
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,12 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from facade.archive import moment, newest
 from facade.archive.files import ArchiveError
 from facade.archive.history import HistoryArchive
 from facade.archive.moment import MomentArchive
 from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import Action, Alarm, Alert, action_records, alert_record, state_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
+from facade.flows.commands.view import as_dict
 from facade.kernel.bus.dead_letters import dead_letter
 from facade.kernel.bus.memory import MemoryLog
 from facade.kernel.bus.port import Record
@@ -26,6 +30,10 @@ from tests.support.archives import ICD, START, archive
 SUBARRAY = "mid-sdp/subarray/01"
 TOPICS = ("history", "alert-state", "alerts", "alert-actions", "commands", "command-acks")
 KEY = ("receiveOverrun", "receive/0007")
+
+
+class Told(dict[str, Any]):
+    """A command as it is told, to which a weak reference can be made."""
 
 
 def at(seconds: float) -> Time:
@@ -137,6 +145,48 @@ def test_an_acknowledgement_that_was_set_aside_has_no_effect(tmp_path: Path) -> 
     put(log, dead_letter(refused, RecordRejected("unsigned", "$", "expected a signature"), by="control"), 3)
     found = moments(tmp_path, log, "history", "commands", "command-acks", "dead-letters")
     assert [found.at(at(seconds))["commands"][SUBARRAY][0]["status"] for seconds in (3, 5)] == ["SENT", "COMPLETED"]
+
+
+def scans(log: MemoryLog, count: int) -> None:
+    for second in range(count):
+        command = CommandMessage(
+            id=command_id(at(second), 1, "Scan"), device=SUBARRAY, command="Scan", argument={}, transaction_id="t",
+            issued=at(second), not_after=at(600), deadline=at(600), ceiling=at(600), repeatable=False, origin="s",
+        )  # fmt: skip
+        put(log, command_record(command, ()), second)
+
+
+def test_a_busy_night_that_is_played_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each second has another list of commands, and each list is as long as the night is busy."""
+    monkeypatch.setattr(moment, "_MOST_FOLDED", 200)
+    log = MemoryLog(dict.fromkeys(TOPICS, 1))
+    log.append(record(0, 1.0))
+    scans(log, 60)
+    found = moments(tmp_path, log, *TOPICS)
+    made: list[weakref.ref[Told]] = []
+    monkeypatch.setattr(moment, "as_dict", lambda one: made.append(weakref.ref(told := Told(as_dict(one)))) or told)
+    for second in (*range(60), 30, 59):
+        assert len(found.commands(at(0), at(second))[SUBARRAY]) == second + 1
+    gc.collect()
+    assert len(made) > 1000
+    assert sum(one() is not None for one in made) <= 200
+    monkeypatch.setattr(moment, "as_dict", None)
+    assert len(found.commands(at(0), at(59))[SUBARRAY]) == 60, "the newest list is kept"
+
+
+def test_what_was_set_aside_is_not_read_with_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A storm of dead letters has files of many megabytes; only where a letter comes from is of interest."""
+    log = MemoryLog(dict.fromkeys((*TOPICS, "dead-letters"), 1))
+    log.append(record(0, 1.0))
+    scans(log, 2)
+    for seconds in (1, 600):
+        put(log, dead_letter(record(0, 1.0), RecordRejected("invalid", "$", "x"), by="control"), seconds)
+    found = moments(tmp_path, log, "history", "commands", "command-acks", "dead-letters")
+    read: list[str] = []
+    whole = newest.read_columns
+    monkeypatch.setattr(newest, "read_columns", lambda store, names: read.extend(names) or whole(store, names))
+    assert len(found.commands(at(0), at(5))[SUBARRAY]) == 2
+    assert {name.partition("/")[0] for name in read} == {"topic=commands"}
 
 
 def test_only_what_an_operator_has_done_is_in_the_log_of_alerts(tmp_path: Path) -> None:

@@ -138,6 +138,45 @@ def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, a
     expect(value).not_to_contain_text("EMPTY")
 
 
+BIN = {"time": "2026-01-01T00:00:00.000+00:00", "min": 1.0, "max": 1.0, "mean": 1.0, "last": 1.0, "quality": "VALID"}
+ANSWERS = {
+    "history": {"bin": 9.0, "series": [{"unit": "1/s", "rows": [BIN]}]},
+    "timeline": {"obs_states": {}, "unknown": {}, "begin": 0.0, "end": 1.0}
+    | {kind: [] for kind in ("commands", "alarms", "tables", "blocks", "gaps")},
+}
+
+
+def answered(page: Page) -> None:
+    """Answer questions about a span at once, and those about a second of any post-mortem from the archive."""
+    for kind, answer in ANSWERS.items():
+        page.route(f"**/api/{kind}?*", lambda route, _, answer=answer: route.fulfill(json=answer))
+    page.route("**/api/at?*", lambda route: route.continue_(url=route.request.url.partition("&post_mortem")[0]))
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_what_a_post_mortem_has_of_a_span_is_not_shown_as_that_of_the_archive(
+    browser: Browser, address: str, kind: str
+) -> None:
+    page = opened(browser, address)
+    answered(page)
+    span = "from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z"
+    with page.expect_request(re.compile(rf"/api/{kind}\?.*&post_mortem=some$"), timeout=HANG * 1000):
+        page.goto(f"{address}/?at=2027-01-15T08:05:00Z&post_mortem=some&{span}#/node/{NODE}")
+    expect(page.locator(f'[data-plot="{RATE}"]')).to_have_attribute("aria-busy", "false")
+    with page.expect_request(re.compile(rf"/api/{kind}\?(?!.*post_mortem)"), timeout=HANG * 1000):
+        page.keyboard.press("Escape")
+
+
+def test_a_span_that_the_archive_may_not_have_yet_is_asked_for_again(browser: Browser, address: str) -> None:
+    page = opened(browser, address)
+    answered(page)
+    page.goto(f"{address}/?at=2027-01-15T08:05:00Z#/node/{NODE}")  # it is in the future of this server
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if "attribute=heapRate" in one.url else None)
+    with page.expect_request(lambda one: asked.count(one.url) > 1, timeout=HANG * 1000):
+        expect(page.locator(f'[data-plot="{RATE}"]')).to_have_attribute("aria-busy", "false")
+
+
 def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str) -> None:
     kept.clear()
     page = opened(browser, f"{address}/#/acts")

@@ -105,9 +105,10 @@ def test_a_site_may_add_the_page_who_notifies_and_who_posts_to_an_olog() -> None
     assert Path(added["value"]["value"]).parent in {Path(one["mountPath"]) for one in container(page)["volumeMounts"]}
     kept = {one["name"]: one["value"] for one in container(page)["env"]}["SDP_WEB_DISPLAYS"]
     (mounted,) = (one["name"] for one in container(page)["volumeMounts"] if one["mountPath"] == kept)
-    claims = {one["metadata"]["name"] for one in of_kind(components / "page", "PersistentVolumeClaim")}
+    (claim,) = of_kind(components / "page", "PersistentVolumeClaim")
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     volumes = {one["name"]: one for one in page["spec"]["template"]["spec"]["volumes"]}
-    assert {volumes[mounted]["persistentVolumeClaim"]["claimName"]} == claims
+    assert volumes[mounted]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
 
 
 def test_the_settings_are_read_and_the_defaults_are_the_same() -> None:

@@ -160,7 +160,38 @@ def test_comments_that_wait_after_a_failure_are_an_alert_until_all_are_posted(si
     assert "400 Bad Request" in text
     site.server.refuses = ""
     site.wait(600)
-    assert site.told[2:] == [(NOT_POSTED, "")]
+    assert site.told[-1] == (NOT_POSTED, "")
+    assert all(text for _, text in site.told[1:-1])
+
+
+def test_the_text_of_the_alert_follows_what_waits_and_why(site: Site) -> None:
+    site.wait(1)
+    site.server.refuses = "bad"
+    site.say("bad one")
+    site.wait(2)
+    site.say("bad two", "bad three")
+    site.wait(900)
+    _, *raised = [text for _, text in site.told]
+    assert raised[0].startswith("comments that wait: 1; ")
+    assert raised[-1].startswith("comments that wait: 3; ")
+    assert len(raised) <= 15, "each record of an alert goes to everybody"
+
+
+def test_an_alert_of_an_earlier_process_stays_until_all_comments_are_read_and_posted(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its delay of ten minutes would begin anew with each start."""
+    site.say("one", "two")
+    monkeypatch.setattr(of_olog, "_MOST_READ", 1)
+    take = site.now._reader.take
+    site.now._reader.take = lambda limit, timeout: ()  # the brokers do not answer yet
+    site.wait(5)
+    assert site.told == []
+    site.now._reader.take = take
+    site.wait(1)
+    assert (site.texts, site.told) == (["one"], [])
+    site.wait(5)
+    assert (site.texts, site.told) == (["one", "two"], [(NOT_POSTED, "")])
 
 
 def test_an_olog_that_hangs_or_is_away_gets_each_comment_afterwards(

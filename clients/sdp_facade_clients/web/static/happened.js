@@ -5,14 +5,12 @@ import { html, nothing } from "./vendor/lit-html.js";
 import { commentForm } from "./acts.js";
 import { redraw } from "./app.js";
 import { plain, subarrayOf } from "./parts.js";
-import { ask, kindOf, now, store, utc } from "./store.js";
+import { AGAIN_MS, ask, isArchived, kindOf, postMortem, store, utc } from "./store.js";
 
 const GRID = 10; // of the times that are asked for [s]: browsers that look at now ask the same, which is answered once
 const NEAR = 5; // between the pointer and a mark [px]
 const BAND = 11; // height of the band of a subarray [px]
 const MOST_BANDS = 4;
-const AGAIN_MS = 10000;
-const ARCHIVED = 900; // age at which the archive has a record for sure [s]
 const told = new Map(); // by device: what happened in the span that was asked for last
 
 export const iso = (time) => new Date(time * 1000).toISOString();
@@ -25,9 +23,8 @@ const given = (one) => Date.parse(one.submitted_time) / 1000;
 export async function happened(device, [begin, end], isMoving) {
   const known = told.get(device);
   const [first, last] = [Math.floor(begin / GRID) * GRID, Math.ceil(end / GRID) * GRID];
-  const key = isMoving ? `${end - begin >= 7200}` : `${first} ${last}`;
-  const isFinal = !isMoving && known?.found && !known.why && !known.found.unknown.archive
-    && (store.past || end < now() - ARCHIVED);
+  const key = isMoving ? `${end - begin >= 7200}` : `${postMortem()} ${first} ${last}`;
+  const isFinal = !isMoving && known?.found && !known.why && !known.found.unknown.archive && isArchived(end);
   if (known?.key === key && (isFinal || performance.now() - known.at < AGAIN_MS)) return;
   const asking = { key, at: performance.now(), found: known?.found };
   told.set(device, asking);

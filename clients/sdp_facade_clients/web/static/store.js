@@ -36,10 +36,14 @@ export function isCut() {
   return !store.past && (store.lastFrame === null || performance.now() - store.lastFrame > SILENT_MS);
 }
 
-export function now() {
-  if (store.past) return store.past.time;
-  return store.lastTime === null ? Date.now() / 1000 : store.lastTime + (performance.now() - store.lastFrame) / 1000;
-}
+const ofServer = () =>
+  (store.lastTime === null ? Date.now() / 1000 : store.lastTime + (performance.now() - store.lastFrame) / 1000);
+export const now = () => (store.past ? store.past.time : ofServer());
+
+// Whether the archive has all records up to a time for sure; until then, an answer of it is asked for again.
+export const AGAIN_MS = 10000;
+const ARCHIVED = 900; // age at which it has a record [s]
+export const isArchived = (time) => time < ofServer() - ARCHIVED;
 
 // What a device says without the bus.
 const LOCAL = new Set(["connected", "Status", "versionId", "healthState", "healthInfo"]);

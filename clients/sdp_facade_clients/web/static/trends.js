@@ -6,14 +6,13 @@ import { redraw } from "./app.js";
 import { happened, iso, markAt, marked } from "./happened.js";
 import { quantity, saidLimits } from "./parts.js";
 import { Plot, kept, labelOf, short, updatePlots } from "./plots.js";
-import { ask, kindOf, look, now, setAddress, store, utc } from "./store.js";
+import { AGAIN_MS, ask, isArchived, kindOf, look, now, postMortem, setAddress, store, utc } from "./store.js";
 
 const HOUR = 3600;
 const SHORTEST = 300; // time that a trend shows at the least [s]
 const LATE = 60; // after the begin of the hour, from which a trend says when it begins [s]
 const BINS = 400; // of a trend of the past
 const KEPT = 12 * HOUR; // that the server of this page remembers
-const ARCHIVED = 900; // age at which the archive has a value for sure [s]
 const NARROWEST = 2; // span that can be chosen [s]
 const address = new URLSearchParams(location.search);
 let hours = address.get("hours") === "12" ? 12 : 1; // of the trends; in the address, for others
@@ -118,27 +117,29 @@ class Trend extends Plot {
   async values(attribute) {
     const { device } = this;
     const [begin, end] = span();
-    const isOld = zooms.length && store.site.archive && (end < now() - ARCHIVED || begin < now() - KEPT);
+    const isOld = zooms.length && store.site.archive && (isArchived(end) || begin < now() - KEPT);
     if (store.past || isOld) return this.archived(attribute, begin, end);
     this.binned.delete(attribute);
     return ask("trend", { device, attribute, hours: zooms.length ? (begin < now() - HOUR ? 12 : 1) : hours });
   }
   // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line. While the
-  // past is played, only whole bins are asked for, each once, and the value of the shown second comes behind them.
+  // past is played, only whole bins are asked for, and the value of the shown second comes behind them.
   async archived(attribute, begin, end) {
     if (store.past?.why) throw new Error(store.past.why);
     const [{ device }, grid] = [this, hours * HOUR / BINS];
     const [first, last] = zooms.length ? [begin, end] : [begin, end].map((one) => Math.floor(one / grid) * grid);
     const asked = { device, attribute, begin: iso(first), end: iso(last), points: BINS };
-    const key = `${asked.begin} ${asked.end}`;
-    if (this.binned.get(attribute)?.key !== key) {
+    const key = `${postMortem()} ${asked.begin} ${asked.end}`;
+    const newest = look(device, attribute); // of this second: while the archive answers, another one may come
+    let found = this.binned.get(attribute);
+    if (found?.key !== key || performance.now() > found.until) {
+      const until = isArchived(last) ? Infinity : performance.now() + AGAIN_MS;
       const { bin, series: [{ rows, unit }] } = await ask("history", asked);
-      this.binned.set(attribute, { key, bin, rows, unit });
+      this.binned.set(attribute, found = { key, until, bin, rows, unit });
     }
-    const { bin, rows } = this.binned.get(attribute);
+    const { bin, rows } = found;
     const points = rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max])
       .map((one, half) => [Date.parse(time) / 1000 + half * bin / 2, one]));
-    const newest = look(device, attribute);
     if (!zooms.length) points.push([end, newest.quality !== "INVALID" && typeof newest.value === "number" ? newest.value : null]);
     return [points.map(([time]) => time), points.map(([, value]) => value)];
   }
