@@ -135,10 +135,7 @@ def test_what_columns_show_comes_back_from_a_snapshot():
     counts, means = Column("heapsTotal"), Column()
     counts.put(Reading(2**53 - 1, Time(7)), None, Reading(3, Time(9), Quality.INVALID))
     means.put(Reading(math.nan, Time(7)), Reading(0.25, Time(8), Quality.WARNING), Reading(-math.inf, Time(9)))
-    publisher = Publisher(ICD, dict.fromkeys(DEVICES, "SdpIngestNode"), Following(), ManualClock())
-    for column in (counts, means):
-        publisher.adopt(column)
-    found = through_a_snapshot(publisher.columns())
+    found = through_a_snapshot(stored([counts, means]))
     assert found == {
         DEVICES[0]: {"heapsTotal": Reading(2**53 - 1, Time(7))},
         DEVICES[1]: {"latencyMean": Reading(0.25, Time(8), Quality.WARNING)},

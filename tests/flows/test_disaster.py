@@ -23,7 +23,7 @@ from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, H
 from facade.kernel.severities import ALARM, CRITICAL, WARNING
 from tests.support.alerting import Bench
 from tests.support.commanding import ICD
-from tests.support.overview import INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
+from tests.support.overview import INSTANCES, NOW, WORKERS, health_of, heartbeat, overview, signs_of_life
 from tests.support.simulated_bus import MemoryBus
 
 NODES, RACK = 1500, 50
@@ -108,7 +108,7 @@ def look(dead: Iterable[int], *, more: bool = False, host: Iterable[str] = ()) -
     )
     if more:
         shown._flows.append(Brokers())
-    shown.judge(as_time(NOW))
+    health_of(shown)
     return shown.find(as_time(NOW))
 
 

@@ -15,7 +15,7 @@ from facade.kernel.icd.topic_model import Limits
 from facade.kernel.reading import QUALITIES, Quality
 from facade.kernel.runtime.columns import ColumnArrays
 from facade.kernel.runtime.health_issues import ORIGIN
-from tests.support.overview import INSTANCES, NOW, overview, signs_of_life
+from tests.support.overview import INSTANCES, NOW, health_of, judgement_of, overview, signs_of_life
 
 ICD = load()
 DEVICES = ("mid-sdp/ingest/0000", "mid-sdp/ingest/0001")
@@ -87,14 +87,14 @@ def complaining(*nodes):
 
 
 def judged(**change):
-    return overview(**change).judgement(as_time(NOW))
+    return judgement_of(overview(**change))
 
 
 def test_a_node_beyond_a_limit_is_one_reason_with_an_alarm():
     """The page showed a node in red beside OK, as no limit of a node was a reason for anything."""
     shown = overview(heartbeats=signs_of_life(complaints=complaining(1)))
-    assert shown.judge(as_time(NOW)) == ("DEGRADED", ("mid-sdp/ingest/0001: packetLossFraction",))
-    (finding,) = shown.judgement(as_time(NOW)).findings
+    assert health_of(shown) == ("DEGRADED", ("mid-sdp/ingest/0001: packetLossFraction",))
+    (finding,) = judgement_of(shown).findings
     assert (finding.alarm, finding.severity) == ("nodeDegraded@ingest/0001", "ALARM")
     assert finding.do == ICD.conditions["nodeDegraded"].response
     assert {*(shown.find(as_time(NOW)) or ())} == {("nodeDegraded", "ingest/0001")}
@@ -112,7 +112,7 @@ def test_an_excess_of_a_device_of_the_overview_itself_is_a_reason():
 @pytest.mark.parametrize(("silent", "is_known"), [((), True), (("SdpFacade-ingest-00",), False)])
 def test_an_excess_ends_only_by_the_word_of_the_server_that_shows_the_node(silent, *, is_known):
     shown = overview(heartbeats=signs_of_life(silent=silent, instances=INSTANCES, until=NOW))
-    shown.judge(as_time(NOW))
+    health_of(shown)
     health = next(one for one in shown._flows if isinstance(one, TelemetryHealth))
     key = ("nodeDegraded", "ingest/0001")
     assert shown.finds(key)

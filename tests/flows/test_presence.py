@@ -22,7 +22,18 @@ from facade.kernel.runtime.worker_process import FREE
 from facade.sdp.complaints import complaints_of
 from facade.sdp.messages import DeviceComplaint
 from tests.support.command_line import walk
-from tests.support.overview import ICD, INSTANCES, NOW, WORKERS, heartbeat, overview, signs_of_life
+from tests.support.overview import (
+    ICD,
+    INSTANCES,
+    NOW,
+    WORKERS,
+    health_of,
+    heartbeat,
+    issues_of,
+    judgement_of,
+    overview,
+    signs_of_life,
+)  # fmt: skip
 
 BOTH = ("aggregate-0", "aggregate-1")
 
@@ -65,7 +76,7 @@ BOTH = ("aggregate-0", "aggregate-1")
 )
 def test_whoever_is_missing_is_named_and_raises_one_alarm(lives, health, condition, source, text):
     shown = overview(heartbeats=signs_of_life(**lives))
-    found, (reason,) = shown.judge(as_time(NOW))
+    found, (reason,) = health_of(shown)
     assert found == health
     assert reason.startswith(text)
     assert set(shown.find(as_time(NOW))) == {(condition, source)}
@@ -78,7 +89,7 @@ def test_while_a_standby_takes_the_place_of_a_server_no_alarm_is_raised_unless_i
 
     def found(*stopped, until):
         shown = overview(heartbeats=signs_of_life(stopped=stopped, instances=instances, until=until))
-        health, (reason,) = shown.judge(as_time(NOW))
+        health, (reason,) = health_of(shown)
         assert (health, reason.partition(" at ")[0]) == ("DEGRADED", "device server alerts was stopped")
         return set(shown.find(as_time(NOW)))
 
@@ -90,8 +101,8 @@ def test_while_a_standby_takes_the_place_of_a_server_no_alarm_is_raised_unless_i
 
 def test_who_judges_is_not_missed_by_itself():
     """After a restart it reads the others' signs of life before its own, the last of which may be old."""
-    assert overview(heartbeats=signs_of_life(silent=("SdpFacade-control",))).judge(as_time(NOW)) == ("OK", ())
-    assert overview(heartbeats=signs_of_life(unheard=("SdpFacade-control",))).judge(as_time(NOW)) == ("OK", ())
+    assert health_of(overview(heartbeats=signs_of_life(silent=("SdpFacade-control",)))) == ("OK", ())
+    assert health_of(overview(heartbeats=signs_of_life(unheard=("SdpFacade-control",)))) == ("OK", ())
 
 
 @pytest.mark.parametrize(
@@ -106,19 +117,19 @@ def test_a_process_that_a_site_need_not_run_is_missed_once_it_was_heard_of(name,
     """Nobody learnt that no mail left any more: the notifier was killed, and nothing said so."""
     workers = (*WORKERS, name)
     shown = overview(heartbeats=signs_of_life(silent=(name,), workers=workers))
-    health, (reason,) = shown.judge(as_time(NOW))
+    health, (reason,) = health_of(shown)
     assert (health, reason.partition(" since ")[0]) == ("DEGRADED", f"process {name} silent")
     assert set(shown.find(as_time(NOW))) == {("workerSilent", f"sdp-facade/{name}")}
-    assert shown.issues_as_dicts(as_time(NOW))[0]["response"].endswith(f"with its options: sdp-facade {command}.")
+    assert issues_of(shown)[0]["response"].endswith(f"with its options: sdp-facade {command}.")
     role, _, _ = name.rpartition("-")
     for lives, without in (({"stopped": (name,)}, ""), ({"silent": (name,)}, role)):
         found = overview(heartbeats=signs_of_life(**lives, workers=workers), without=without)
-        assert found.judge(as_time(NOW)) == ("OK", ())
+        assert health_of(found) == ("OK", ())
 
 
 def test_who_was_never_heard_of_is_named_at_once_and_an_alarm_later():
     shown = overview(heartbeats=signs_of_life(unheard=("SdpFacade-quality", "alerts-intake-0")))
-    health, reasons = shown.judge(as_time(NOW))
+    health, reasons = health_of(shown)
     assert health == "FAILED"
     assert [reason.endswith("was not heard of yet") for reason in reasons] == [True, True]
     assert shown.find(as_time(NOW)) == {}
@@ -129,26 +140,26 @@ def test_a_server_that_lives_and_gives_no_account_is_named():
     heartbeats = signs_of_life()
     accounts = {f"SdpFacade-{one}": round((NOW - 3) * 1e6) for one in INSTANCES}
     shown = overview(heartbeats=heartbeats, accounts_us=accounts, controllers=heartbeat(at=NOW + 60))
-    assert shown.judge(as_time(NOW)) == ("OK", ())
+    assert health_of(shown) == ("OK", ())
     later = signs_of_life(until=NOW + 20)
     heartbeats.newest |= later.newest
     heartbeats._newest = later._newest
     accounts |= {name: round((NOW + 18) * 1e6) for name in accounts if not name.endswith("alerts")}
-    health, reasons = shown.judge(as_time(NOW + 20))
+    health, reasons = health_of(shown, as_time(NOW + 20))
     assert health == "DEGRADED"
     assert [one.partition(" but ")[0] for one in reasons if "alive" in one] == ["device server alerts is alive"]
 
 
 def test_what_a_deployment_does_without_is_not_missed():
     lives = signs_of_life(unheard=("SdpFacade-quality", "SdpFacade-ingest-00", "alerts-intake-0"))
-    assert overview(heartbeats=lives, without="quality, ingest,alerts-intake").judge(as_time(NOW)) == ("OK", ())
+    assert health_of(overview(heartbeats=lives, without="quality, ingest,alerts-intake")) == ("OK", ())
     with pytest.raises(ConfigError, match=r"without: expected roles of the ICD .*, got qualitty"):
         overview(without="qualitty")
 
 
 def test_what_devices_say_of_themselves_reaches_the_overview():
     said = {"SdpFacade-calibration": [("mid-sdp/calibration/01", "state is ALARM: The solution t1 is no longer valid")]}
-    health, reasons = overview(heartbeats=signs_of_life(complaints=said)).judge(as_time(NOW))
+    health, reasons = health_of(overview(heartbeats=signs_of_life(complaints=said)))
     assert (health, reasons) == (
         "DEGRADED",
         tuple(f"{device}: {text}" for device, text in said["SdpFacade-calibration"]),
@@ -160,7 +171,7 @@ def test_what_is_wrong_only_while_a_subarray_scans_is_told_only_then(obs_state, 
     subarray = "mid-sdp/subarray/01"
     said = {"SdpFacade-quality": [("mid-sdp/quality/01", "metrics have stopped: noiseBaseline", subarray)]}
     states = [(subarray, "obsState", obs_state, NOW - 60)]
-    assert overview(heartbeats=signs_of_life(complaints=said), states=states).judge(as_time(NOW))[0] == health
+    assert health_of(overview(heartbeats=signs_of_life(complaints=said), states=states))[0] == health
 
 
 @pytest.mark.parametrize(
@@ -189,20 +200,20 @@ def test_a_cause_that_several_devices_tell_of_is_one_reason():
     device = "mid-sdp/subarray/01"
     said = {"SdpFacade-subarray": [(device, f"health is FAILED: {silent}", "", [silent])]}
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
-    assert shown.judge(as_time(NOW)) == ("FAILED", (silent,))
+    assert health_of(shown) == ("FAILED", (silent,))
     said["SdpFacade-subarray"] = [
         (device, f"health is FAILED: {silent}; obsState is FAULT", "", [silent, "obsState is FAULT"])
     ]
     shown = overview(heartbeats=signs_of_life(complaints=said), controllers=heartbeat(at=NOW - 60))
-    assert len(shown.judge(as_time(NOW))[1]) == 2
+    assert len(health_of(shown)[1]) == 2
 
 
 def test_the_device_of_the_alarms_is_no_reason_beside_them():
     """Status of SdpMaster told each alarm, and once more that SdpAlerts has alarms."""
     said = {"SdpFacade-alerts": [("mid-sdp/alerts/0", "state is ALARM: 1 alarm active", "", [])]}
     shown = overview(heartbeats=signs_of_life(complaints=said))
-    assert shown.judge(as_time(NOW))[0] == "DEGRADED"
-    assert shown.judgement(as_time(NOW)).findings == ()
+    assert health_of(shown)[0] == "DEGRADED"
+    assert judgement_of(shown).findings == ()
 
 
 def test_complaints_that_are_too_many_for_a_sign_of_life_are_counted_in_it():
@@ -253,7 +264,7 @@ def test_after_a_take_over_an_alarm_stays_until_who_was_never_heard_of_is_missin
     absent = {("serverGone", "sdp-facade/mirror"), ("intakeGone", "sdp-facade")}
     alive = {("serverGone", "sdp-facade/alerts"), ("workerGone", "sdp-facade"), ("workerSilent", "sdp-facade/x-1")}
     silent = {("serverGone", "sdp-facade/logs")}
-    shown.judge(as_time(NOW))
+    health_of(shown)
     assert set(shown.find(as_time(NOW))) == silent
     assert [*map(shown.judges, absent)] == [False, False]
     assert all(map(shown.judges, alive | silent))
@@ -284,7 +295,7 @@ def test_what_is_in_no_list_yet_is_not_judged(key):
     replicas = Replicas(server, ICD.classes["SdpBus"], ("mid-sdp/bus/0",))
     shown = overview(heartbeats=Heartbeats())
     shown._flows = [*shown._flows, replicas]
-    shown.judge(as_time(NOW))
+    health_of(shown)
     assert shown.finds(key)
     assert key not in shown.find(as_time(NOW))
     assert not shown.judges(key)
@@ -294,7 +305,7 @@ def test_a_controller_is_not_silent_when_a_broker_is_back_and_no_heartbeat_was_r
     """A wall clock called each controller silent, until the first heartbeat had told of the outage."""
     shown = overview()
     later = as_time(NOW + 60)
-    shown.judge(later)
+    health_of(shown, later)
     assert ("controllerSilent", "sdp-facade/a") not in shown.find(later)
 
 
@@ -302,19 +313,19 @@ def test_a_server_without_an_account_is_not_missed_right_after_an_outage():
     """During the outage nobody could write one: each server was said to write none, with the advice to restart it."""
     lives = signs_of_life()
     shown = overview(heartbeats=lives, accounts_us={f"SdpFacade-{one}": as_time(NOW) for one in INSTANCES})
-    shown.judge(as_time(NOW))
+    health_of(shown)
     for at in (NOW + 30 + second for second in range(12)):
         for name in (*(f"SdpFacade-{one}" for one in INSTANCES), *WORKERS):
             beat = HeartbeatMessage(component=name, incarnation="1", devices=[], time=as_time(at), interval=1.0)
             lives.fold(replace(heartbeat_record(beat), timestamp_us=as_time(at)), count=True)
-        said = [text for text in shown.judge(as_time(at))[1] if "writes no account" in text]
+        said = [text for text in health_of(shown, as_time(at))[1] if "writes no account" in text]
         assert len(said) == len(INSTANCES) * lives.can_tell, (at, said)
     assert lives.can_tell
 
 
 def test_a_controller_that_has_been_silent_for_longer_than_the_topic_keeps_heartbeats_is_not_judged():
     shown = overview()
-    shown.judge(as_time(NOW))
+    health_of(shown)
     assert shown.judges(("controllerSilent", "sdp-facade/a"))
     assert not shown.judges(("controllerSilent", "sdp-facade/b")), "nobody knows whether it has ended"
 
@@ -326,7 +337,7 @@ def test_the_slot_of_a_running_worker_is_never_recommended_and_that_of_a_killed_
     shown = overview(
         heartbeats=signs_of_life(silent=set(silent) - {*stopped}, stopped=stopped), lagging={"ingest.heaps": 10**9}
     )
-    do = " ".join(one.get("response", "") for one in shown.issues_as_dicts(as_time(NOW)))
+    do = " ".join(one.get("response", "") for one in issues_of(shown))
     named = {f"aggregate-{slot}" for slot in re.findall(r"aggregate --slot (\S+?)[. ]", do + " ")}
     assert named == {*silent} - {*stopped}
 
@@ -336,7 +347,7 @@ def test_a_lag_is_that_of_its_readers():
     lags = {"ingest.heaps": 10**9, "ingest.summary": 10**9}
     shown = overview(lagging=lags)
     shown._workers.streams["ingest.heaps"] = shown._readers.streams.pop("ingest.heaps")
-    heaps, summary = shown.issues_as_dicts(as_time(NOW))
+    heaps, summary = issues_of(shown)
     assert heaps["text"].endswith("; workers read it")
     assert heaps["response"].endswith("start one more worker: sdp-facade aggregate.")
     assert summary["text"].endswith("; read by the device server 0"), "the only reader of this account"
@@ -354,7 +365,7 @@ def test_one_more_worker_is_advised_without_a_slot_and_finds_a_free_one(worker):
     shown._workers.streams[stream] = totals = shown._readers.streams.pop(stream)
     later = as_time(NOW) + 100 * SECOND  # of some streams only the seconds have a limit
     totals.backlogs["0"].note(later, 0, 10**9)
-    (do,) = (one["response"] for one in shown.issues_as_dicts(later) if one.get("condition") == "streamLagging")
+    (do,) = (one["response"] for one in issues_of(shown, later) if one.get("condition") == "streamLagging")
     assert do.endswith(f"start one more worker: sdp-facade {' '.join(worker.start)}.")
 
 

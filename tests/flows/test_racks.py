@@ -373,7 +373,7 @@ def test_the_account_of_the_device_server_has_the_hole():
     assert one.account.deviations["skipped"] == one.account.last_error
     assert one.account.last_error.startswith("ingest.heaps, partition 0: offsets 10 to 19 have lost summaries")
     again = Progress(flow(), keep=1.0, clock=ManualClock(NOW / 1e6))
-    again.restore(one.snapshot("ingest-00", {}, [], now=NOW, monotonic=0.0), 0.0)
+    again.restore(one.snapshot("ingest-00", {}, now=NOW, monotonic=0.0), 0.0)
     again.take(replace(told(40, 50), offset=3))
     assert again.account.skipped == 10
 

@@ -266,6 +266,28 @@ def test_a_topic_of_settings_without_a_record_loses_none():
     server.give("ReleaseAllResources")
 
 
+@pytest.mark.parametrize("device", [commanding.SUBARRAY, "mid-sdp/control/0"])
+def test_no_mode_is_called_lost_before_the_topic_has_been_read(device):
+    """On slow brokers, Status asked an operator for a new mode at each start, though the topic had one."""
+    bench, options = commanding.Bench(), {}
+    if device != commanding.SUBARRAY:
+        options = {"devices": (device,), "instance": "SdpFacade-control", "device_class": "SdpMaster"}
+    bench.servers = [bench.server(**options)]
+    bench.report(device=device, adminMode="OFFLINE")
+    bench.servers[0].cycle()
+    bench.clock.sleep(3.0)
+    bench.servers[0].cycle()
+    bench.broker.make_again("settings")
+    next_life(bench, **options)
+    bench.report(device=device, adminMode="ONLINE")
+    server = bench.server(ready=False, start=False, **options)
+    server.open()
+    server.service.event_loop._look(bench.clock.now_us())
+    assert server.gateway.states.has_lost(device, "adminMode")
+    assert "adminMode is not known" in server.shows("Status")
+    assert "commands are refused: adminMode" not in server.shows("Status")
+
+
 def test_sdp_as_a_whole_takes_no_command_while_its_mode_is_lost():
     bench, master = commanding.Bench(), "mid-sdp/control/0"
     options = {"devices": (master,), "instance": "SdpFacade-control", "device_class": "SdpMaster"}

@@ -274,6 +274,24 @@ def test_a_long_window_survives_restarts_of_the_device_server(icd: Icd, topic: s
         assert shown["jobAge"] > 0
 
 
+def test_readings_come_back_though_the_snapshot_of_another_flow_cannot_be_read(icd: Icd) -> None:
+    """Those of all flows of a device server were in the snapshot of the first one."""
+    site = Site(icd)
+    server = site.server("ingest-00", SdpIngestNode=nodes(0, 1))
+    stream = site.stream("ingest.buffers")
+    site.send(stream, 4)
+    site.run(3.0, server)
+    server[0].write_snapshots(server[1])
+    first, *others = server[0].accounts
+    assert others, "there is one flow only"
+    key = f"ingest-00/{first}".encode()
+    *_, last = (one for one in site.broker.read("snapshots") if one.key == key)
+    changed = msgspec.json.decode(last.value or b"") | {"ledger": {"streams": "of another form"}}
+    site.broker.append(Record(topic="snapshots", key=key, value=msgspec.json.encode(changed)))
+    shown = site.server("ingest-00", SdpIngestNode=nodes(0, 1))[2].shown
+    assert shown[nodes(0)[0], "bufferDroppedTotal"].value == stream.accounts[0].sums["dropped"]
+
+
 def test_groups_that_the_deployment_does_not_have_are_dead_letters(icd: Icd) -> None:
     site = Site(icd)
     site.send(site.stream("ingest.buffers", [3, 4]), 2)

@@ -6,14 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.kernel.clock import as_time
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN
 from facade.kernel.icd.load import load
 from facade.kernel.severities import CRITICAL, SEVERITIES
 from facade.sdp import alarm_states as states
 from facade.sdp.judgement import rank
 from sdp_facade_clients.status import Seen, judge
-from tests.support.overview import NOW, overview, signs_of_life
+from tests.support.overview import health_of, issues_of, judgement_of, overview, signs_of_life
 
 CONDITIONS = load().conditions
 SILENCED = {states.SHLVD, states.DSUPR, states.OOSRV}
@@ -101,10 +100,10 @@ def test_ok_is_never_beside_an_alarm_that_waits_and_each_reason_has_its_remedy(s
 def test_sdp_master_does_not_say_that_all_is_well_beside_an_alarm_that_waits(state: str) -> None:
     alarm = {"condition": "serverGone", "source": "sdp-facade/ingest-00", "severity": "CRITICAL", "text": "gone"}
     shown = overview()
-    assert shown.judgement(as_time(NOW)).is_idle
+    assert judgement_of(shown).is_idle
     shown._flows[0].alarms = lambda: [alarm | {"state": state}]
-    judged = shown.judgement(as_time(NOW))
-    assert shown.judge(as_time(NOW))[0] == OK, "healthState is for programs"
+    judged = judgement_of(shown)
+    assert health_of(shown)[0] == OK, "healthState is for programs"
     assert judged.state != OK
     assert [one.alarm for one in judged.findings] == ["serverGone@sdp-facade/ingest-00"]
 
@@ -120,11 +119,11 @@ def test_every_reason_of_sdp_master_has_an_instruction_and_the_gravest_is_first(
         controllers={},
         reporting=(0, 2, 3),
     )
-    issues = shown.issues_as_dicts(as_time(NOW))
+    issues = issues_of(shown)
     assert len(issues) >= 7
     assert all(one.get("response") or CONDITIONS[one["condition"]].response for one in issues)
     order = [SEVERITIES.index(one["severity"]) for one in issues]
     assert order == sorted(order, reverse=True)
     assert issues[0]["severity"] == CRITICAL
-    lines = shown.judge(as_time(NOW))[1]
+    lines = health_of(shown)[1]
     assert [one["text"] for one in issues] == [*lines]

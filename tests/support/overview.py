@@ -131,3 +131,18 @@ def overview(
         time_us = as_time(time)
         states_shown.take(StateMessage(device=device, attribute=attribute, value=value, time=time_us, origin="c"), 0)
     return Overview(ICD, bus, accounts, readers, flows)
+
+
+def health_of(shown, now=None):
+    """Return healthState and its reasons at a time."""
+    return shown.judge(shown.issues(as_time(NOW) if now is None else now))
+
+
+def issues_of(shown, now=None):
+    """Return healthIssues at a time."""
+    return shown.issues_as_dicts(shown.issues(as_time(NOW) if now is None else now))
+
+
+def judgement_of(shown):
+    """Return what a person should know and do."""
+    return shown.judgement(health_of(shown)[0], issues_of(shown))

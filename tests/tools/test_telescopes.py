@@ -118,7 +118,7 @@ def test_pruning_leaves_the_instances_of_another_telescope(monkeypatch: pytest.M
             }
             return known.get(server, [])
 
-    monkeypatch.setattr("devices.pruning._database", lambda _: Database())
+    monkeypatch.setattr("devices.pruning.open_database", lambda _: Database())
 
     assert find_surplus(MID_ICD, Settings(), "tango:1") == {"ingest-07": []}
     assert find_surplus(LOW_ICD, LOW_SETTINGS, "tango:1") == {"low-ingest-07": []}

@@ -222,7 +222,7 @@ class SubarrayView(DeviceView):
         degraded: list[str] = []
         if why := sources.lease.trouble(sources.clock.monotonic()):
             failed.append(f"commands are refused: {why}")
-        if self._shown.states.has_lost(self._device, ADMIN_MODE):
+        if self._shown.known() and self._shown.states.has_lost(self._device, ADMIN_MODE):
             failed.append(f"commands are refused: {MODE_LOST}")
         at = sources.heartbeats.judged_at
         silent = silences(sources.components, at, self._device).values()

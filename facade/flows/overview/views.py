@@ -359,7 +359,8 @@ class MasterView(DeviceView):
         judged = self._overview.judgement(health, told)
         waits = ", and an alarm waits for a person" if judged.state == ATTENTION else ""
         says = f"The device is in {state} state; adminMode is {mode or 'not known yet'}; health is {health}{waits}."
-        refused = (f"commands are refused: {MODE_LOST}",) if self._states.has_lost(self._device, ADMIN_MODE) else ()
+        is_lost = self._states_known() and self._states.has_lost(self._device, ADMIN_MODE)
+        refused = (f"commands are refused: {MODE_LOST}",) if is_lost else ()
         values = {
             "healthState": health,
             "healthInfo": reasons,

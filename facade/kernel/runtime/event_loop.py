@@ -19,7 +19,6 @@ from facade.kernel.bus.port import Reader, Record
 from facade.kernel.clock import Clock, Time, as_seconds
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.manifest import Isolation
-from facade.kernel.messages import ShownColumns
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.runtime import snapshots
 from facade.kernel.runtime.accounts import RunningAccount
@@ -281,10 +280,7 @@ class EventLoop:
         if self._have_open_dead_letters():
             return  # a snapshot counts their records: after a kill they would not be written again
         self._snapshot_at = now
-        nothing: tuple[LastReadings, list[ShownColumns]] = {}, []
-        shown = nothing
-        if any(one.durable for one in self._flows.values()):
-            shown = self._delivery.remember(self._publisher.last), self._publisher.columns()
+        shown = self._delivery.remember(self._publisher.last)
         records = []
         for topic, flow in self._flows.items():
             progress = self._progress[topic]
@@ -292,10 +288,8 @@ class EventLoop:
             progress.reach(reached)
             progress.note_behind(reached, reader.behind(topic), is_connected=self._bus.health.connected)
             if topic != snapshots.TOPIC:
-                remembered = nothing
-                if flow.durable:  # once, and not with each flow
-                    remembered, shown = shown, nothing
-                snapshot = progress.snapshot(self._instance, *remembered, now=self._clock.now_us(), monotonic=now)
+                remembered: LastReadings = shown if flow.durable else {}
+                snapshot = progress.snapshot(self._instance, remembered, now=self._clock.now_us(), monotonic=now)
                 records.append(snapshots.to_record(snapshot))
         self._delivery.write(records)
 

@@ -11,11 +11,11 @@ from facade.kernel.clock import NEVER, Clock, Time
 from facade.kernel.codec.decode import UNREADABLE
 from facade.kernel.codec.plausible import KEY, TIME_UNIT
 from facade.kernel.errors import BusError
-from facade.kernel.messages import ShownColumns
 from facade.kernel.outcome import INCONSISTENT, USED, Outcome, RecordRejected, Suppressed
 from facade.kernel.printable import excerpt
 from facade.kernel.runtime import snapshots
 from facade.kernel.runtime.accounts import Deviation, RunningAccount
+from facade.kernel.runtime.columns import stored
 from facade.kernel.runtime.flow import Flow, LastReadings
 from facade.kernel.runtime.snapshots import Snapshot
 
@@ -168,16 +168,8 @@ class Progress:
         past = self._past[0][1] if self._past else {}
         return {partition: past.get(partition, 0) for partition in self.next}
 
-    def snapshot(
-        self,
-        instance: str,
-        remembered: LastReadings,
-        columns: list[ShownColumns],
-        *,
-        now: Time,
-        monotonic: float,
-    ) -> Snapshot:
-        """Return the snapshot for the next start."""
+    def snapshot(self, instance: str, remembered: LastReadings, *, now: Time, monotonic: float) -> Snapshot:
+        """Return the snapshot for the next start, with the columns of the flow."""
         self._past.append((monotonic, dict(self.next)))
         while len(self._past) > 1 and monotonic - self._past[1][0] >= self._keep:
             self._past.popleft()
@@ -193,7 +185,7 @@ class Progress:
             account=self.account.totals(),
             ledger=self.flow.as_dict(),
             readings=snapshots.store_readings(remembered),
-            columns=columns,
+            columns=stored(self.flow.columns),
         )
 
     def restore(self, snapshot: Snapshot, monotonic: float) -> LastReadings:

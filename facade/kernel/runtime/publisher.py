@@ -14,9 +14,8 @@ import numpy as np
 
 from facade.kernel.clock import Clock
 from facade.kernel.icd.model import Icd, Sampling
-from facade.kernel.messages import ShownColumns
 from facade.kernel.reading import Reading
-from facade.kernel.runtime.columns import Cell, ColumnSampler, ReadingColumn, stored
+from facade.kernel.runtime.columns import Cell, ColumnSampler, ReadingColumn
 
 
 class Sampler:
@@ -185,10 +184,6 @@ class Publisher:
     def _send(self, sampler: ColumnSampler, found: Sequence[tuple[int, Reading]]) -> None:
         for position, reading in found:
             self._wait((sampler.column.devices[position], sampler.column.attribute), reading)
-
-    def columns(self) -> list[ShownColumns]:
-        """Return the shown readings that are in columns, in the form of a snapshot."""
-        return stored(self._columns)
 
     def shown_of(self, attribute: str) -> dict[str, Reading]:
         """Return the shown readings of one attribute, by device; any thread may call it."""
