@@ -19,7 +19,7 @@ from facade.kernel.errors import ConfigError, writing
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.printable import printable
-from facade.kernel.runtime.worker_process import Site, Slot, run_worker
+from facade.kernel.runtime.worker_process import Site, run_worker
 from facade.sdp.durations import parse_duration, parse_time
 from facade.sdp.files import write_whole
 
@@ -69,7 +69,7 @@ def run(
             help=f"Also keep here, up to {MOST} times, what happened around each CRITICAL alarm.",
         ),
     ] = "",
-    slot: Slot = "0",
+    slot: Annotated[str, typer.Option(help="Name of this worker's slot, and number of its device.")] = "0",
 ) -> None:
     """Write topics to an archive; each record is in one file, whatever is killed.
 

@@ -22,7 +22,9 @@ PROCESS = 5.0
 """Answer to a running process: topic ids and offsets, opening a reader, a commit of a group member."""
 END_OFFSETS = 0.5
 """Answer to a worker that asks for the ends of its partitions between two batches. Without one it waits twice as long
-the next time, up to `STEP`: brokers whose answers always took longer would let no window of a quiet stream close."""
+the next time: brokers whose answers always took longer would let no window of a quiet stream close."""
+END_OFFSETS_AT_MOST = 2.0
+"""The longest of these waits. Other partitions of the worker wait as well, and their values are stale after 3 s."""
 COORDINATOR = 3600.0
 """A request to a group's coordinator: the client's upper limit; see `facade.kernel.bus.kafka.admin`."""
 TOPIC_IDS_EACH = 2.0

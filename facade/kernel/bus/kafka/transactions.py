@@ -294,13 +294,14 @@ class KafkaTransactionalLog:
             places = self._places(dict.fromkeys(asked, OFFSET_END))
             ends = self._asker.offsets_for_times(places, timeout=self._patience)
         except KafkaException as error:
-            self._patience = min(2 * self._patience, timeouts.STEP)
+            self._patience = min(2 * self._patience, timeouts.END_OFFSETS_AT_MOST)
             self._connection.note(self._health, f"no answer where partitions end: {error.args[0]}")
             if error.args[0].code() in _OF_ANOTHER_LEADER:  # the client would use the former leader for minutes
                 self._asker.close()
                 self._asker = None
             return
-        self._patience = min(max(2 * (clock.monotonic() - began), timeouts.END_OFFSETS), timeouts.STEP)
+        took = clock.monotonic() - began
+        self._patience = min(max(2 * took, timeouts.END_OFFSETS), timeouts.END_OFFSETS_AT_MOST)
         for one in ends:
             place = (self._connection.name(one.topic), one.partition)
             if one.error is None and one.offset == ranges[place].end:
