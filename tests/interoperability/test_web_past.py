@@ -138,6 +138,29 @@ def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, a
     expect(value).not_to_contain_text("EMPTY")
 
 
+def test_alarms_of_now_that_come_late_are_not_those_of_the_past(
+    browser: Browser, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarm = {"condition": "receiveOverrun", "source": "receive/0009", "state": "UNACK", "severity": "ALARM"}
+    monkeypatch.setattr(Asked, "alarms", [alarm | {"text": "x", "occurrence": 1, "raised_at": 1.8e9}])
+    page = opened(browser, f"{address}/#/alarms")
+    listed = page.get_by_role("group", name="Alarms", exact=True)
+    expect(listed).to_contain_text("receive/0009")
+    held: list[Route] = []
+    page.route("**/api/alarms", lambda route: held.append(route))
+    with page.expect_request("**/api/alarms"):
+        page.reload()
+    page.get_by_role("button", name="Look back").click()
+    page.get_by_label("Time (UTC)").fill("2027-01-15T08:00:30")
+    expect(listed).to_contain_text("SHLVD")
+    with page.expect_response("**/api/alarms") as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    expect(listed).to_contain_text("SHLVD")
+    expect(listed).not_to_contain_text("receive/0009")
+
+
 def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str) -> None:
     kept.clear()
     page = opened(browser, f"{address}/#/acts")

@@ -5,6 +5,7 @@ import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, coded, entryLine, folded, plain, tile } from "./parts.js";
 import { act, ask, barred, isCut, kindOf, look, now, onNews, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
+import { sound } from "./sound.js";
 
 const isNarrow = () => innerWidth <= 900;
 const rowHeight = () => (isNarrow() ? 54 : 30); // [px], as in style.css; so is the share of the window that the list takes
@@ -33,25 +34,32 @@ const isTold = ({ state }) => state === "UNACK";
 const toneOf = (alarm) => `${keyOf(alarm)} ${alarm.occurrence} ${alarm.state} ${alarm.severity}`;
 const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 
+// An answer that comes after another time was chosen belongs to the time before it.
 async function refresh() {
-  const begun = performance.now();
-  try {
-    const before = audio && !store.past && view.looked >= 0 ? new Set(view.all.filter(isTold).map(toneOf)) : null;
-    view.all = await ask("alarms"); // the most urgent first
-    if (before) sound(view.all.filter((one) => isTold(one) && !before.has(toneOf(one))));
-    view.error = "";
-  } catch (error) {
-    view.error = error.message;
-  }
-  try {
-    // Behind the list: so it knows of each alarm there. It also says what to do if there is no list.
-    [view.judged, view.unjudged] = [await ask("judgement"), ""];
-  } catch (error) {
-    view.unjudged = error.message;
-  }
+  const [begun, second] = [performance.now(), store.past];
+  const answer = async (path, take, fail) => {
+    const [found, error] = await ask(path).then((one) => [one, ""], ({ message }) => [null, message]);
+    if (second !== store.past) return false;
+    if (!error) take(found);
+    fail(error);
+    return true;
+  };
+  const list = (all) => {
+    const before = view.all;
+    view.all = all; // the most urgent first
+    if (!second && view.looked >= 0) sound(() => newlyTold(before));
+  };
+  // The judgement comes behind the list, so it knows of each alarm there. It also says what to do if there is no list.
+  if (!await answer("alarms", list, (error) => { view.error = error; })) return;
+  if (!await answer("judgement", (found) => { view.judged = found; }, (error) => { view.unjudged = error; })) return;
   view.looked = performance.now();
   view.pause = Math.max(SHORTEST_MS, 4 * (view.looked - begun)); // a long list leaves time for all else
   redraw();
+}
+
+function newlyTold(all) {
+  const before = new Set(all.filter(isTold).map(toneOf));
+  return view.all.filter((one) => isTold(one) && !before.has(toneOf(one)));
 }
 
 // The list is read again as soon as the log of alerts goes on or a state or count of SdpAlerts changes, such as when a
@@ -75,7 +83,10 @@ async function refreshSoon() {
 const isCounted = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
 let of = null; // the second of the past whose alarms were read last
 onNews((alerts) => {
-  if (of !== store.past) [of, shown, view.looked] = [store.past, "", -Infinity]; // what is new there makes no tone
+  if (of !== store.past) {
+    [of, shown, view.looked] = [store.past, "", -Infinity]; // what is new there makes no tone
+    if (reading) refresh(); // a question about the time before holds nothing up
+  }
   const [device, master] = [only("SdpAlerts"), only("SdpMaster")];
   const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isCounted).map(([name]) => name);
   const newest = [...names.map((name) => store.values.get(`${device}/${name}`)?.[0]), Object.keys(store.silent),
@@ -270,27 +281,4 @@ async function perform(action, some, place, event) {
   }
   if (done.length) view.said = `${TITLES[action]}: done for ${done.length} alarm${done.length === 1 ? "" : "s"}. ${view.said}`;
   await Promise.all([refresh(), openAlarm(view.open)]);
-}
-
-// Sound: one short tone for each severity, at most one a second; silent until a person switches it on.
-let audio = null;
-let beeped = -Infinity;
-const TONES = { CRITICAL: 880, ALARM: 660, WARNING: 440 };
-
-export function soundButton() {
-  const turn = () => { audio = audio ? null : new AudioContext(); redraw(); };
-  return html`<button aria-pressed=${audio ? "true" : "false"} @click=${turn}>${audio ? "Sound on" : "Sound off"}</button>`;
-}
-
-function sound(told) {
-  const worst = Object.keys(TONES).find((severity) => told.some((one) => one.severity === severity));
-  if (!audio || !worst || performance.now() - beeped < 1000) return;
-  beeped = performance.now();
-  const tone = audio.createOscillator();
-  const volume = audio.createGain();
-  volume.gain.value = 0.1;
-  tone.frequency.value = TONES[worst];
-  tone.connect(volume).connect(audio.destination);
-  tone.start();
-  tone.stop(audio.currentTime + 0.25);
 }
