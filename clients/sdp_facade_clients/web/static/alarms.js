@@ -32,6 +32,7 @@ const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 // An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
 const isTold = ({ state }) => state === "UNACK";
 const toneOf = (alarm) => `${keyOf(alarm)} ${alarm.occurrence} ${alarm.state} ${alarm.severity}`;
+const ofKey = (key) => ({ condition: key.slice(0, key.indexOf("@")), source: key.slice(key.indexOf("@") + 1) });
 const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 
 // An answer that comes after another time was chosen belongs to the time before it.
@@ -207,17 +208,15 @@ function row(alarm, at) {
 
 // Show one alarm, condition@source; also called when the page is opened with one in its address.
 export async function openAlarm(key) {
-  if (!key) return keptOf({}).then((kept) => { view.allKept = kept; redraw(); });
+  if (!key) keptOf({}).then((kept) => { view.allKept = kept; redraw(); });
+  if (!(key ||= view.open)) return;
   if (view.open !== key) Object.assign(view, { open: key, history: [], kept: [] });
   redraw();
-  const at = key.indexOf("@");
   const raised_at = utcText(view.all.find((one) => keyOf(one) === key)?.raised_at);
-  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1), ...(raised_at && { raised_at }) }).then((kept) => {
-    if (view.open === key) view.kept = kept;
-    redraw();
-  });
+  keptOf({ ...ofKey(key), ...(raised_at && { raised_at }) }).then((kept) => { if (view.open === key) view.kept = kept; redraw(); });
+  if (store.past) return;
   try {
-    const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
+    const history = await ask("alarm-history", ofKey(key));
     if (view.open === key) view.history = history;
   } catch (error) {
     Object.assign(view, { said: error.message, wrong: true, place: "one" });
@@ -230,22 +229,27 @@ const keptOf = async (alarm) => (store.site?.archive ? ask("post-mortems", alarm
 const keptList = (some) => html`<ul>${some.map(({ name, time, title }) => html`<li><a href=${
   `?at=${utcText(time)}&post_mortem=${name}${location.hash}`}>${utc(time)}</a> <small>${title}</small></li>`)}</ul>`;
 
+// An alarm that is at rest has no line in the list; marks of trends lead to it.
 function detail() {
-  const alarm = view.open && view.all.find((one) => keyOf(one) === view.open);
-  if (!alarm) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
-  const condition = store.site.conditions[alarm.condition] ?? {};
-  return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
-    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utc(alarm.raised_at)}
-    ${alarm.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
-    ${alarm.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
-    <p class="said">${plain(alarm.text)}</p>${tools([alarm], "one")}
+  const alarm = view.all.find((one) => keyOf(one) === view.open);
+  if (!view.open || (!alarm && view.looked < 0)) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
+  const { condition: name, source } = ofKey(view.open);
+  const condition = store.site.conditions[name] ?? {};
+  const of = ({ alert, action }) => keyOf(alert ?? action) === view.open;
+  const history = store.past ? (store.past.alerts ?? []).filter(of).reverse() : view.history.slice(0, 15);
+  return html`<p class="big ${alarm?.severity ?? ""}">${condition.label ?? name}</p>
+    <p>${alarm ? html`${alarm.severity} ${alarm.state}, ${source}, since ${utc(alarm.raised_at)}`
+      : `${source}: ${whyOld() ? "not known" : store.past ? "at rest at this second" : "at rest"}`}
+    ${alarm?.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
+    ${alarm?.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
+    ${alarm ? html`<p class="said">${plain(alarm.text)}</p>${tools([alarm], "one")}` : nothing}
     <h2>Response</h2><p>${coded(condition.response ?? "This condition is not in the interface.")}</p>
     ${condition.check ? html`<h2>How to find the cause</h2><p>${coded(condition.check)}</p>
       <ul class="steps">${condition.causes.map((one) => html`<li>${coded(one)}</li>`)}</ul>` : nothing}
     ${condition.ends ? html`<p class="soft">${coded(condition.ends)}</p>` : nothing}
     ${view.kept.length ? html`<h2>Post-mortems</h2>${keptList(view.kept)}` : nothing}
-    <h2>History</h2>
-    <table class="log"><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
+    <h2>History</h2>${store.past ? html`<p class="soft">Of the newest alerts of the hour before.</p>` : nothing}
+    <table class="log"><tbody>${history.map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }
 
 // What came of an action is said beside the button that was pressed: `place` is `list` or `one`.
