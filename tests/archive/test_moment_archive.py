@@ -51,9 +51,9 @@ def report(log: MemoryLog, seconds: float, attribute: str, value: str, device: s
     put(log, device_state.state_record(message), seconds)
 
 
-def alarm(state: str, **more: Any) -> Record:
+def alarm(state: str, raised: float = 10, **more: Any) -> Record:
     named = dict(zip(("condition", "source"), KEY, strict=True))
-    return state_record(KEY, Alarm(**named, state=state, through=1, severity="ALARM", raised_at=at(10), **more))
+    return state_record(KEY, Alarm(**named, state=state, through=1, severity="ALARM", raised_at=at(raised), **more))
 
 
 def moments(folder: Path, log: MemoryLog, *topics: str) -> MomentArchive:
@@ -62,9 +62,12 @@ def moments(folder: Path, log: MemoryLog, *topics: str) -> MomentArchive:
     return MomentArchive(store, HistoryArchive(store), ICD, 50, ManualClock())
 
 
-def night(folder: Path) -> MomentArchive:
-    """Make ten minutes in which an alarm comes, is acknowledged, shelved and goes, and a command runs."""
-    log = MemoryLog(dict.fromkeys(TOPICS, 1))
+def night(folder: Path, log: MemoryLog | None = None) -> MomentArchive:
+    """Make ten minutes in which an alarm comes, is acknowledged, shelved and goes, and a command runs.
+
+    A log that is given has what happened before.
+    """
+    log = MemoryLog(dict.fromkeys(TOPICS, 1)) if log is None else log
     for minute in range(11):
         log.append(record(minute * MINUTE, float(minute)))
         log.append(record(minute * MINUTE, "SCANNING" if minute >= 5 else "IDLE", f"{SUBARRAY}/obsState"))

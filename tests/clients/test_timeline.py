@@ -42,12 +42,14 @@ B = START / 1e6
 """The begin [Unix s]."""
 
 
-def command(log: MemoryLog, seconds: float, name: str, device: str = SUBARRAY, eb: str = "") -> None:
+def command(
+    log: MemoryLog, seconds: float, name: str, device: str = SUBARRAY, eb: str = "", operator: str = "anna"
+) -> None:
     id = command_id(at(seconds), 1, name)
     given = CommandMessage(
         id=id, device=device, command=name, argument={"eb_id": eb}, transaction_id=f"t{seconds}", issued=at(seconds),
         not_after=at(seconds + 60), deadline=at(seconds + 90), ceiling=at(seconds + 200), repeatable=False,
-        origin="subarray", operator="anna",
+        origin="subarray", operator=operator,
     )  # fmt: skip
     put(log, command_record(given, ()), seconds)
     ack = AckMessage(id=id, device=device, command=name, status="COMPLETED", time=at(seconds + 1), origin="controller")

@@ -24,6 +24,7 @@ from facade.kernel.bus.port import Record
 from facade.kernel.clock import utc_seconds
 from facade.kernel.outcome import RecordRejected
 from sdp_facade_clients.sample_arguments import sample
+from tests.interoperability.asking import Asking
 from tests.interoperability.conftest import SILENT, whole_system
 from tests.support.deployment import BUS, ICD, MASTER, Deployment, node_device, subarray_device
 from tests.support.heaps import encoded, heap
@@ -460,20 +461,6 @@ def heap_now(seq: int) -> bytes:
     (value,) = encoded(heap(seq=seq, scan_id=6, time=round(time.time() * 1e6)))
     assert value is not None
     return value
-
-
-class Asking:
-    """A person with a question, who begins at the overview: counts the clicks to its answer."""
-
-    def __init__(self, page: Page) -> None:
-        self._page, self._clicks = page, 0
-        page.goto(page.url.partition("#")[0] + "#/")
-        expect(page.get_by_role("heading", name="Is all well?")).to_be_visible()
-
-    def click(self, on: Locator) -> None:
-        on.click()
-        self._clicks += 1
-        assert self._clicks <= 2, "each answer is at most two clicks away"
 
 
 def test_six_questions_of_an_operator_are_answered_in_two_clicks(open_page: Open, system: Deployment) -> None:

@@ -1,17 +1,22 @@
 """The page shows a second of the past in a real browser, and nobody acts there."""
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Position, Route, expect
 
 from facade.archive.stores import FolderStore
+from facade.flows.alerts.messages import CLEARED, Alert, alert_record, state_record
 from facade.infra.ports import choose_port
-from facade.kernel.clock import Clock, SystemClock
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.clock import Clock, SystemClock, utc_text
+from facade.sdp import alarm_states as states
 from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import site as web_site
 from sdp_facade_clients.web.app import make_app
@@ -19,18 +24,21 @@ from sdp_facade_clients.web.archived import ArchivedAnswers
 from sdp_facade_clients.web.doors import Doors, read_tokens
 from sdp_facade_clients.web.site import Site
 from tests.archive import test_post_mortem as post_mortem
-from tests.archive.test_history_archive import RATE
-from tests.archive.test_moment_archive import SUBARRAY, night
+from tests.archive.test_history_archive import RATE, SECOND, record
+from tests.archive.test_moment_archive import KEY, SUBARRAY, TOPICS, alarm, at, night, put
+from tests.clients.test_timeline import command
 from tests.clients.test_web_app import Asked, kept
 from tests.clients.test_web_feed import Scene
+from tests.interoperability.asking import Asking
 from tests.interoperability.page_server import in_background
-from tests.support.deployment import ICD, MASTER
+from tests.support.deployment import BUS, ICD, MASTER, node_device
 from tests.support.waiting import HANG
 
 TOKEN = "operator-token-00001"
 NODE, _, _ = RATE.rpartition("/")
-DEVICES = {NODE: "SdpIngestNode", SUBARRAY: "SdpSubarray", MASTER: "SdpMaster", "mid-sdp/alerts/0": "SdpAlerts"}
-DEVICES["mid-sdp/bus/0"] = "SdpBus"
+ALERTS, OTHER_NODE = "mid-sdp/alerts/0", node_device(2)
+DEVICES = {NODE: "SdpIngestNode", SUBARRAY: "SdpSubarray", MASTER: "SdpMaster", ALERTS: "SdpAlerts", BUS: "SdpBus"}
+DEVICES[OTHER_NODE] = "SdpIngestNode"
 expect.set_options(timeout=HANG * 1000)
 
 
@@ -50,7 +58,7 @@ def served(folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock, post_mor
     monkeypatch.setattr(web_app, "SystemClock", lambda: clock)
     scene = Scene(clock)
     scene.change("EMPTY", attribute="obsState", device=SUBARRAY)
-    scene.change(2, attribute="unacknowledgedCount", device="mid-sdp/alerts/0")
+    scene.change(2, attribute="unacknowledgedCount", device=ALERTS)
     site = Site("db:10000", ICD, lambda: DEVICES, clock)
     answers = ArchivedAnswers(FolderStore(folder), ICD, site, clock, 50, post_mortems)
     doors = Doors(lambda: read_tokens(f"operator anna {TOKEN}", ""), SystemClock())
@@ -177,6 +185,29 @@ def test_a_span_that_the_archive_may_not_have_yet_is_asked_for_again(browser: Br
         expect(page.locator(f'[data-plot="{RATE}"]')).to_have_attribute("aria-busy", "false")
 
 
+def test_alarms_of_now_that_come_late_are_not_those_of_the_past(
+    browser: Browser, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alarm = {"condition": "receiveOverrun", "source": "receive/0009", "state": "UNACK", "severity": "ALARM"}
+    monkeypatch.setattr(Asked, "alarms", [alarm | {"text": "x", "occurrence": 1, "raised_at": 1.8e9}])
+    page = opened(browser, f"{address}/#/alarms")
+    listed = page.get_by_role("group", name="Alarms", exact=True)
+    expect(listed).to_contain_text("receive/0009")
+    held: list[Route] = []
+    page.route("**/api/alarms", lambda route: held.append(route))
+    with page.expect_request("**/api/alarms"):
+        page.reload()
+    page.get_by_role("button", name="Look back").click()
+    page.get_by_label("Time (UTC)").fill("2027-01-15T08:00:30")
+    expect(listed).to_contain_text("SHLVD")
+    with page.expect_response("**/api/alarms") as late:
+        held[0].continue_()
+    late.value.finished()
+    page.evaluate("new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    expect(listed).to_contain_text("SHLVD")
+    expect(listed).not_to_contain_text("receive/0009")
+
+
 def test_a_comment_is_kept_and_found_by_its_text(browser: Browser, address: str) -> None:
     kept.clear()
     page = opened(browser, f"{address}/#/acts")
@@ -286,10 +317,141 @@ def test_a_critical_alarm_leads_to_its_post_mortem(
         assert f"post_mortem={one.name}" in page.url
         expect(page.get_by_role("group", name="Alarms", exact=True)).to_contain_text("bus-b")
         page.get_by_role("link", name="Bus", exact=True).click()
-        expect(page.locator(state(page, "mid-sdp/bus/0", "connected")).first).not_to_have_text("–")
+        expect(page.locator(state(page, BUS, "connected")).first).not_to_have_text("–")
         page.keyboard.press("Escape")
         expect(bar).to_have_count(0)
         assert "post_mortem" not in page.url
         # One that made room is told as such.
         page.goto(f"{address}/?at=2027-01-15T08:10:10Z&post_mortem=gone#/bus")
         expect(bar).to_contain_text("post_mortem: expected one that is kept")
+
+
+class Evening(NamedTuple):
+    """What the devices showed ten minutes after the begin of an evening."""
+
+    days: int
+    """Time from it to the newest night of the archive."""
+    alarm: str
+    lost: str
+    obs_state: str
+    command: str
+    person: str
+    losses: dict[str, float]
+    health: str
+    reasons: tuple[str, ...]
+    judged: tuple[str, ...]
+
+    def at(self, seconds: float) -> float:
+        return seconds - self.days * 86_400
+
+
+BEHIND = {"health": "DEGRADED", "text": "its clock is 3 s behind", "device": MASTER, "severity": "WARNING"}
+EVENINGS = (
+    Evening(
+        days=6, alarm=states.UNACK, lost="312 heaps lost", obs_state="SCANNING", command="Scan", person="eve",
+        losses={NODE: 0.001, OTHER_NODE: 0.02}, health="DEGRADED", reasons=(json.dumps(BEHIND),),
+        judged=("DEGRADED", BEHIND["text"], "ALARM UNACK: 312 heaps lost"),
+    ),
+    Evening(
+        days=1, alarm=states.RTNUN, lost="7 heaps lost", obs_state="READY", command="Configure", person="anna",
+        losses={NODE: 0.03, OTHER_NODE: 0.0}, health="OK", reasons=(),
+        judged=("ATTENTION", "ALARM RTNUN: 7 heaps lost"),
+    ),
+)  # fmt: skip
+RAISED, ASKED, GONE, LATER = 120, 600, 900, 1140
+"""Times of an evening: an alarm comes, questions are about it, it is at rest, and the last question [s]."""
+
+
+def archive_evening(log: MemoryLog, evening: Evening) -> None:
+    shown: dict[str, object] = {f"{device}/State": "ON" for device in DEVICES}
+    shown |= {f"{node}/packetLossFraction": loss for node, loss in evening.losses.items()}
+    shown |= {f"{MASTER}/healthState": evening.health, f"{MASTER}/healthIssues": evening.reasons}
+    shown |= {f"{MASTER}/healthInfo": (), f"{MASTER}/deviceServers": ("control",)}
+    shown |= {f"{SUBARRAY}/lastCommand": f"1 {evening.command} COMPLETED"}
+    for seconds in range(0, LATER + 1, 60):
+        moving = {f"{MASTER}/heapRate": float(seconds), f"{SUBARRAY}/obsState": evening.obs_state}
+        if seconds < ASKED:
+            moving[f"{SUBARRAY}/obsState"] = "IDLE"
+        for name, value in (shown | moving).items():
+            log.append(record(round(evening.at(seconds) * SECOND), value, name))
+    for seconds, name, person in ((200, "On", "tom"), (500, evening.command, evening.person), (700, "End", "tom")):
+        command(log, evening.at(seconds), name, operator=person)
+    raised = evening.at(RAISED)
+    put(log, alarm(evening.alarm, raised, text=evening.lost), raised)
+    put(log, state_record(KEY, None), evening.at(GONE))
+    for sequence, (seconds, state) in enumerate(((RAISED, "ACTIVE"), (GONE, CLEARED)), 1):
+        condition, source = KEY
+        told = Alert(
+            condition=condition, source=source, severity="ALARM", state=state, text=evening.lost, raised_at=at(raised),
+            sequence=sequence,
+        )  # fmt: skip
+        put(log, alert_record(told), evening.at(seconds))
+
+
+def test_six_questions_about_any_time_of_the_past_week_are_answered_in_three_clicks(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MemoryLog(dict.fromkeys(TOPICS, 1))
+    for evening in EVENINGS:
+        archive_evening(log, evening)
+    night(tmp_path, log)
+    with served(tmp_path, monkeypatch, SystemClock()) as address:
+        page = opened(browser, address)
+        for evening in EVENINGS:
+            answer_six_questions(page, evening)
+
+
+def answer_six_questions(page: Page, evening: Evening) -> None:
+    """Find each answer, which is what the devices showed then, and print its clicks and its time."""
+
+    def asking(seconds: int = ASKED) -> Asking:
+        page.keyboard.press("Escape")
+        found, time = Asking(page, most=3), utc_text(at(evening.at(seconds)))[:19]
+        found.click(page.get_by_role("button", name="Look back"))
+        found.write(page.get_by_label("Time (UTC)"), time)
+        found.sees(bar.filter(has_text=f"PAST: {time.replace('T', ' ')} UTC"))
+        return found
+
+    def answered(question: str, asking: Asking, *answer: Locator) -> None:
+        took = asking.sees(*answer)
+        print(f"{evening.days} days before: {question}: {asking.clicks} clicks, {took:.0f} ms")
+
+    def tile(title: str) -> Locator:
+        return page.locator(".tile").filter(has=page.get_by_role("heading", name=title))
+
+    bar = page.get_by_role("region", name="Time of the page")
+    time_of_alarm = utc_text(at(evening.at(RAISED)))[11:19]
+
+    person = asking()
+    person.click(tile("Most urgent alarms").get_by_role("row").get_by_role("link", name="Receive overrun"))
+    said = re.compile(f"ALARM {evening.alarm}, receive/0007, since .*{time_of_alarm} UTC.*{evening.lost}", re.DOTALL)
+    answered("which alarm was there, and what did it say", person, tile("One alarm").filter(has_text=said))
+
+    person = asking()
+    answered("what was obsState", person, page.locator(state(page)).filter(has_text=evening.obs_state).first)
+
+    person = asking()
+    person.click(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Subarray 01"))
+    rows = page.get_by_role("group", name="Past commands").locator("tbody tr")
+    last = re.compile(f"{evening.command}.*COMPLETED.*{evening.person}", re.DOTALL)
+    answered("which command was the last one, and whose", person, rows.first.filter(has_text=last))
+
+    person = asking()
+    loss, worst = max((loss, node) for node, loss in evening.losses.items())
+    first = page.locator(".worst tbody tr").first.filter(has_text=re.compile(rf"Node {int(worst[-4:])}\b"))
+    answered("which node lost most", person, first.filter(has_text=f"{100 * loss:g} %"))
+
+    person = asking()
+    well = tile("Is all well?")
+    answered("was all well", person, *(well.filter(has_text=one) for one in evening.judged))
+
+    person = asking(LATER)
+    plot = page.locator(f'[data-plot="{MASTER}/heapRate"]')
+    expect(plot.locator("figcaption")).to_contain_text("alarms 2")
+    canvas = plot.locator(".u-over")
+    box = canvas.bounding_box()
+    assert box
+    mark = Position(x=box["width"] * (3600 - LATER + RAISED) / 3600, y=40)
+    person.click(canvas, mark)
+    begun = tile("One alarm").get_by_role("row").filter(has_text=f"{time_of_alarm} UTC")
+    answered("when did the marked alarm begin", person, begun.filter(has_text=f"ACTIVE: {evening.lost}"))

@@ -37,7 +37,6 @@ _NODES: Final = "SdpIngestNode"
 NEVER_KNOWN: Final = {
     "nodes": "the silence of each node is not archived",
     "waiting": "which commands wait for a second person is shown as their status only",
-    "alarm-history": "the history of an alarm is not read from the archive",
     "dead-letters": "dead letters are not read from the archive",
     "acts": "who did what is not read from the archive; choose now, which goes back 7 days",
     "read": "the archive has no values of attributes that send no events, such as images",

@@ -5,6 +5,7 @@ import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, coded, entryLine, folded, plain, tile } from "./parts.js";
 import { act, ask, barred, isCut, kindOf, look, now, onNews, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
+import { sound } from "./sound.js";
 
 const isNarrow = () => innerWidth <= 900;
 const rowHeight = () => (isNarrow() ? 54 : 30); // [px], as in style.css; so is the share of the window that the list takes
@@ -31,27 +32,35 @@ const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 // An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
 const isTold = ({ state }) => state === "UNACK";
 const toneOf = (alarm) => `${keyOf(alarm)} ${alarm.occurrence} ${alarm.state} ${alarm.severity}`;
+const ofKey = (key) => ({ condition: key.slice(0, key.indexOf("@")), source: key.slice(key.indexOf("@") + 1) });
 const linkOf = (key) => `#/alarms/${encodeURIComponent(key)}`;
 
+// An answer that comes after another time was chosen belongs to the time before it.
 async function refresh() {
-  const begun = performance.now();
-  try {
-    const before = audio && !store.past && view.looked >= 0 ? new Set(view.all.filter(isTold).map(toneOf)) : null;
-    view.all = await ask("alarms"); // the most urgent first
-    if (before) sound(view.all.filter((one) => isTold(one) && !before.has(toneOf(one))));
-    view.error = "";
-  } catch (error) {
-    view.error = error.message;
-  }
-  try {
-    // Behind the list: so it knows of each alarm there. It also says what to do if there is no list.
-    [view.judged, view.unjudged] = [await ask("judgement"), ""];
-  } catch (error) {
-    view.unjudged = error.message;
-  }
+  const [begun, second] = [performance.now(), store.past];
+  const answer = async (path, take, fail) => {
+    const [found, error] = await ask(path).then((one) => [one, ""], ({ message }) => [null, message]);
+    if (second !== store.past) return false;
+    if (!error) take(found);
+    fail(error);
+    return true;
+  };
+  const list = (all) => {
+    const before = view.all;
+    view.all = all; // the most urgent first
+    if (!second && view.looked >= 0) sound(() => newlyTold(before));
+  };
+  // The judgement comes behind the list, so it knows of each alarm there. It also says what to do if there is no list.
+  if (!await answer("alarms", list, (error) => { view.error = error; })) return;
+  if (!await answer("judgement", (found) => { view.judged = found; }, (error) => { view.unjudged = error; })) return;
   view.looked = performance.now();
   view.pause = Math.max(SHORTEST_MS, 4 * (view.looked - begun)); // a long list leaves time for all else
   redraw();
+}
+
+function newlyTold(all) {
+  const before = new Set(all.filter(isTold).map(toneOf));
+  return view.all.filter((one) => isTold(one) && !before.has(toneOf(one)));
 }
 
 // The list is read again as soon as the log of alerts goes on or a state or count of SdpAlerts changes, such as when a
@@ -75,7 +84,10 @@ async function refreshSoon() {
 const isCounted = ([name, one]) => one.enum === "AlarmState" || name === "alertSequence" || name.endsWith("Count");
 let of = null; // the second of the past whose alarms were read last
 onNews((alerts) => {
-  if (of !== store.past) [of, shown, view.looked] = [store.past, "", -Infinity]; // what is new there makes no tone
+  if (of !== store.past) {
+    [of, shown, view.looked] = [store.past, "", -Infinity]; // what is new there makes no tone
+    if (reading) refresh(); // a question about the time before holds nothing up
+  }
   const [device, master] = [only("SdpAlerts"), only("SdpMaster")];
   const names = Object.entries(kindOf(device)?.attributes ?? {}).filter(isCounted).map(([name]) => name);
   const newest = [...names.map((name) => store.values.get(`${device}/${name}`)?.[0]), Object.keys(store.silent),
@@ -196,17 +208,15 @@ function row(alarm, at) {
 
 // Show one alarm, condition@source; also called when the page is opened with one in its address.
 export async function openAlarm(key) {
-  if (!key) return keptOf({}).then((kept) => { view.allKept = kept; redraw(); });
+  if (!key) keptOf({}).then((kept) => { view.allKept = kept; redraw(); });
+  if (!(key ||= view.open)) return;
   if (view.open !== key) Object.assign(view, { open: key, history: [], kept: [] });
   redraw();
-  const at = key.indexOf("@");
   const raised_at = utcText(view.all.find((one) => keyOf(one) === key)?.raised_at);
-  keptOf({ condition: key.slice(0, at), source: key.slice(at + 1), ...(raised_at && { raised_at }) }).then((kept) => {
-    if (view.open === key) view.kept = kept;
-    redraw();
-  });
+  keptOf({ ...ofKey(key), ...(raised_at && { raised_at }) }).then((kept) => { if (view.open === key) view.kept = kept; redraw(); });
+  if (store.past) return;
   try {
-    const history = await ask("alarm-history", { condition: key.slice(0, at), source: key.slice(at + 1) });
+    const history = await ask("alarm-history", ofKey(key));
     if (view.open === key) view.history = history;
   } catch (error) {
     Object.assign(view, { said: error.message, wrong: true, place: "one" });
@@ -219,22 +229,27 @@ const keptOf = async (alarm) => (store.site?.archive ? ask("post-mortems", alarm
 const keptList = (some) => html`<ul>${some.map(({ name, time, title }) => html`<li><a href=${
   `?at=${utcText(time)}&post_mortem=${name}${location.hash}`}>${utc(time)}</a> <small>${title}</small></li>`)}</ul>`;
 
+// An alarm that is at rest has no line in the list; marks of trends lead to it.
 function detail() {
-  const alarm = view.open && view.all.find((one) => keyOf(one) === view.open);
-  if (!alarm) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
-  const condition = store.site.conditions[alarm.condition] ?? {};
-  return html`<p class="big ${alarm.severity}">${label(alarm)}</p>
-    <p>${alarm.severity} ${alarm.state}, ${alarm.source}, since ${utc(alarm.raised_at)}
-    ${alarm.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
-    ${alarm.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
-    <p class="said">${plain(alarm.text)}</p>${tools([alarm], "one")}
+  const alarm = view.all.find((one) => keyOf(one) === view.open);
+  if (!view.open || (!alarm && view.looked < 0)) return html`<p class="soft">Choose an alarm to see its response and history.</p>`;
+  const { condition: name, source } = ofKey(view.open);
+  const condition = store.site.conditions[name] ?? {};
+  const of = ({ alert, action }) => keyOf(alert ?? action) === view.open;
+  const history = store.past ? (store.past.alerts ?? []).filter(of).reverse() : view.history.slice(0, 15);
+  return html`<p class="big ${alarm?.severity ?? ""}">${condition.label ?? name}</p>
+    <p>${alarm ? html`${alarm.severity} ${alarm.state}, ${source}, since ${utc(alarm.raised_at)}`
+      : `${source}: ${whyOld() ? "not known" : store.past ? "at rest at this second" : "at rest"}`}
+    ${alarm?.suppressed_by ? html`<br>suppressed by <a href=${linkOf(alarm.suppressed_by)}>${alarm.suppressed_by}</a>` : nothing}
+    ${alarm?.shelved_until ? html`<br>shelved until ${utc(alarm.shelved_until)}` : nothing}</p>
+    ${alarm ? html`<p class="said">${plain(alarm.text)}</p>${tools([alarm], "one")}` : nothing}
     <h2>Response</h2><p>${coded(condition.response ?? "This condition is not in the interface.")}</p>
     ${condition.check ? html`<h2>How to find the cause</h2><p>${coded(condition.check)}</p>
       <ul class="steps">${condition.causes.map((one) => html`<li>${coded(one)}</li>`)}</ul>` : nothing}
     ${condition.ends ? html`<p class="soft">${coded(condition.ends)}</p>` : nothing}
     ${view.kept.length ? html`<h2>Post-mortems</h2>${keptList(view.kept)}` : nothing}
-    <h2>History</h2>
-    <table class="log"><tbody>${view.history.slice(0, 15).map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
+    <h2>History</h2>${store.past ? html`<p class="soft">Of the newest alerts of the hour before.</p>` : nothing}
+    <table class="log"><tbody>${history.map((one) => html`<tr>${entryLine(one, false)}</tr>`)}</tbody></table>`;
 }
 
 // What came of an action is said beside the button that was pressed: `place` is `list` or `one`.
@@ -270,27 +285,4 @@ async function perform(action, some, place, event) {
   }
   if (done.length) view.said = `${TITLES[action]}: done for ${done.length} alarm${done.length === 1 ? "" : "s"}. ${view.said}`;
   await Promise.all([refresh(), openAlarm(view.open)]);
-}
-
-// Sound: one short tone for each severity, at most one a second; silent until a person switches it on.
-let audio = null;
-let beeped = -Infinity;
-const TONES = { CRITICAL: 880, ALARM: 660, WARNING: 440 };
-
-export function soundButton() {
-  const turn = () => { audio = audio ? null : new AudioContext(); redraw(); };
-  return html`<button aria-pressed=${audio ? "true" : "false"} @click=${turn}>${audio ? "Sound on" : "Sound off"}</button>`;
-}
-
-function sound(told) {
-  const worst = Object.keys(TONES).find((severity) => told.some((one) => one.severity === severity));
-  if (!audio || !worst || performance.now() - beeped < 1000) return;
-  beeped = performance.now();
-  const tone = audio.createOscillator();
-  const volume = audio.createGain();
-  volume.gain.value = 0.1;
-  tone.frequency.value = TONES[worst];
-  tone.connect(volume).connect(audio.destination);
-  tone.start();
-  tone.stop(audio.currentTime + 0.25);
 }

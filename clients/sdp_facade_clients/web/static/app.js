@@ -6,7 +6,7 @@ import { dropPlots, updatePlots } from "./plots.js";
 import { act, describe, devicesOf, isCut, isDeployed, look, marks, now, onNews, only, start, store, utc } from "./store.js";
 import { isShared } from "./stream.js";
 import { actsPage, openActs } from "./acts.js";
-import { alarmsPage, openAlarm, soundButton } from "./alarms.js";
+import { alarmsPage, openAlarm } from "./alarms.js";
 import { approvals } from "./approvals.js";
 import { blockPage, blocksPage, openBlock, openBlocks } from "./blocks.js";
 import { busPage, openBus } from "./bus.js";
@@ -16,6 +16,7 @@ import { flowDevices, flowPage } from "./flow.js";
 import { nodesPage } from "./nodes.js";
 import { pastBar, pastButton, startPast } from "./past.js";
 import { devicePage, nodePage, overviewPage, devicesPage } from "./pages.js";
+import { soundButton } from "./sound.js";
 import { subarrayPage } from "./subarray.js";
 import { setSpans } from "./trends.js";
 
