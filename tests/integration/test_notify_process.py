@@ -4,7 +4,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,7 @@ class Page:
         deployment.start("web", [sys.executable, "-c", WEB, "web", "--port", str(port), "--tokens", str(tokens)])
         address = f"http://localhost:{port}"
         self._http = httpx2.Client(base_url=address, headers={"Origin": address}, timeout=HANG)
+        self.close = self._http.close
 
     def alarms(self) -> list[dict[str, Any]]:
         """Return the alarms that it shows; none while it, or the device server, does not answer."""
@@ -153,14 +154,14 @@ def test_each_alarm_is_told_once_by_its_id_whatever_is_killed(
         @contextmanager
         def away() -> Iterator[None]:
             sink.hangs, before = True, len(taken)
+            yield
             until(lambda: len(taken) > before, f"{name} has taken a message")
             with sink.killed():
-                yield
                 until(lambda: refused in process.text, f"{name} does not listen")
 
         return away
 
-    with running(mail), running(hook), nobody() as dead, ThreadPoolExecutor() as pool:
+    with closing(page), running(mail), running(hook), nobody() as dead, ThreadPoolExecutor() as pool:
         rules.write_text(RULES.format(mail=mail.port, hook=hook.url, dead=dead))
         mail.hangs = True
         process = deployment.launch("notify", "alerts", "notify", rules, PAGER_TOKEN=TOKEN)

@@ -36,7 +36,7 @@ class _Server:
 
     @contextmanager
     def killed(self) -> Iterator[None]:
-        """Listen no more until the end of the block; what it takes while it hangs is never answered."""
+        """Listen no more until the end of the block, and drop what hangs."""
         self.stop()
         self.server.socket = socket.socket()
         self.server.server_bind()  # nobody else may get the port
@@ -47,10 +47,11 @@ class _Server:
             self.start()
 
     def answers(self) -> bool:
-        """Return whether a message that was taken is answered, if it hangs after a wait."""
+        """Return whether a message that was taken is answered: one that hangs never is."""
         if self.hangs:
             self.freed.wait()
-        return not self.hangs
+            return False
+        return True
 
 
 class _TcpServer(ThreadingTCPServer):
