@@ -22,7 +22,7 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from facade.archive.files import ArchiveError, hour_in, no_archive
-from facade.archive.newest import Kept, NewestRecords
+from facade.archive.newest import NewestRecords, ReadCache
 from facade.archive.reading import read_keyed
 from facade.archive.recording import HISTORY, REPEAT
 from facade.archive.stores import Store
@@ -151,7 +151,7 @@ class HistoryArchive:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rows_of = Kept(self._read_rows, _MOST_KEPT)
+        self._rows_of = ReadCache(self._read_rows, _MOST_KEPT)
         self._newest = NewestRecords(store, HISTORY, _decoded)
 
     def extent(self) -> tuple[Time, Time]:

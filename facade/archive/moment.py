@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from facade.archive.history import HistoryArchive, Point
-from facade.archive.newest import Kept, NewestRecords, undecoded
+from facade.archive.newest import NewestRecords, ReadCache, undecoded
 from facade.archive.reading import read_batches
 from facade.archive.stores import Store
 from facade.flows.alerts import messages
@@ -69,8 +69,8 @@ class MomentArchive:
             topic: NewestRecords(store, topic, undecoded)
             for topic in (messages.STATES, messages.ALERTS, messages.ACTIONS, HELD_COMMANDS, COMMANDS, ACKS, DEAD)
         }
-        self._folded = Kept(self._fold, _MOST_FOLDED, lambda found: len(found) + 1)
-        self._aside_in = Kept(self._read_aside, _MOST_LETTERS)
+        self._folded = ReadCache(self._fold, _MOST_FOLDED, lambda found: len(found) + 1)
+        self._aside_in = ReadCache(self._read_aside, _MOST_LETTERS)
 
     def extent(self) -> tuple[Time, Time]:
         """Return the times of the first and the last record of the history."""

@@ -61,15 +61,17 @@ class Newest(NamedTuple):
     """What the decoder made of its value."""
 
 
-class Kept(Generic[_Key, _Read]):
-    """What was read last, for any thread; of a request, only what is missing is read, several files at a time.
+class ReadCache(Generic[_Key, _Read]):
+    """A cache of results by key, such as the records of a file. The least recently used ones are dropped first.
+
+    Any thread may use it. Missing results of a request are read several at a time.
 
     Parameters
     ----------
     most
-        Most that is kept, as `size` counts it; what was read last is kept at any size.
+        Bound of the sum of sizes. The newest result is kept at any size.
     size
-        Returns what a thing that was read counts for; by default 1.
+        Returns the size of a result; by default 1.
     """
 
     def __init__(
@@ -81,11 +83,11 @@ class Kept(Generic[_Key, _Read]):
         self._lock = Lock()
 
     def __call__(self, key: _Key) -> _Read:
-        """Return what was read of one key."""
+        """Return the result of one key."""
         return self.each([key])[0]
 
     def each(self, keys: Sequence[_Key]) -> list[_Read]:
-        """Return what was read of each key."""
+        """Return the results of several keys, in their order."""
         with self._lock:
             known = {key: self._found[key] for key in keys if key in self._found}
             for key in known:
@@ -115,11 +117,13 @@ class NewestRecords:
     def __init__(self, store: Store, topic: str, decode: Callable[[bytes | None], Any]) -> None:
         self._store, self._topic, self._decode = store, topic, decode
         self._listed: tuple[Sequence[str], list[list[str]]] = (), []
-        self.span = Kept(self._read_span, _MOST_FILES)
+        self.span = ReadCache(self._read_span, _MOST_FILES)
         self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
         self._record = lru_cache(_MOST_DECODED)(self._read_record)
-        self.whole: Kept[str, dict[bytes, Newest]] = Kept(lambda name: self._search(name, NEVER, FOREVER), _MOST_FILES)
-        self._records: Kept[str, list[Record]] = Kept(lambda name: [*self._read_records(name)], _MOST_RECORDS)
+        self.whole: ReadCache[str, dict[bytes, Newest]] = ReadCache(
+            lambda name: self._search(name, NEVER, FOREVER), _MOST_FILES
+        )
+        self._records: ReadCache[str, list[Record]] = ReadCache(lambda name: [*self._read_records(name)], _MOST_RECORDS)
 
     @property
     def is_kept(self) -> bool:

@@ -211,7 +211,7 @@ class PostMortems:
             around = self._places(source).items()
             while others and one.at - others[0][0] > AFTER:
                 others.popleft()
-            # Each post-mortem has the devices without a place, and that of a rack has the nodes of the rack.
+            # Devices without a place are in every post-mortem, and nodes of a rack in that of the rack.
             is_kept = any(place in around for _, place in others) if around else bool(others)
             if one in known or not (is_kept or len(others) >= _AT_ONCE):
                 others.append((one.at, self._place_of(source)))

@@ -413,7 +413,7 @@ class _Pages:
             return answer
 
         async def back(request: Request) -> Response:
-            """Sign in the person whom the provider has sent back; the cookie shows that this browser began."""
+            """Finish a sign-in by the provider; the cookie shows that this browser began it."""
             self._doors.questions.count(_address(request))  # each asks the provider, also one with a forged cookie
             secret, given = request.cookies.get(cookie(request.url.scheme, SIGN_IN_COOKIE), ""), request.query_params
             key = await self._of_provider.run(lambda: sign_on.finish(secret, given), is_person=False)
@@ -425,7 +425,7 @@ class _Pages:
             return answer
 
         async def signed_out(request: Request) -> Response:
-            """End the sessions of a person who has signed out at the provider."""
+            """End a person's sessions after a sign-out at the provider."""
             self._doors.questions.count(_address(request))
             asked = parse_qs((await _body(request, _LARGEST_SIGN_IN)).decode(errors="replace"))
             (token,) = asked.get("logout_token", [""])
@@ -441,7 +441,7 @@ class _Pages:
         )
 
     async def confirm(self) -> None:
-        """Ask the provider again and again to confirm the people whom it has signed in."""
+        """Ask the provider periodically to confirm its sessions."""
         while (sign_on := self._sign_on) is not None:
             await asyncio.sleep(_STEP)
             try:

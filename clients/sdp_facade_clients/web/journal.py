@@ -31,7 +31,7 @@ class Journal:
     Parameters
     ----------
     address
-        Address of this host, as devices see it: in containers, the number of the process is that of others as well.
+        Address of this host, as devices see it, because processes in different containers may have the same number.
         Empty: unknown.
     """
 

@@ -176,7 +176,7 @@ class Site:
             return told
 
         judged = self._judged(read, alarms, lambda one: "")
-        # The advice is for people who are present now.
+        # An instruction holds for the present only.
         return judged | {"findings": [one | {"do": ""} for one in judged["findings"]]}
 
     def _judged(

@@ -12,7 +12,7 @@ from facade.kernel.errors import BusError
 
 
 class Aborted(BusError):
-    """A transaction did not happen, or nobody heard whether it did; the source continues at its own position."""
+    """A transaction failed, or its answer was lost; the source continues at its own position, which tells."""
 
 
 class Revoked(Aborted):

@@ -1,7 +1,7 @@
 """Heartbeats: each process of the facade and each controller writes them to one topic; its last one says `stopping`.
 
-Device servers also write their heartbeats to a second topic, where nobody else may write. They learn from this topic
-which server serves their devices, because on the first one any program could pose as the successor of a server.
+Device servers also write their heartbeats to a second topic, to which no other role has the right to write. They learn
+from it which server serves their devices, because on the first one any program could pose as a successor.
 
 Silence is judged by the log alone, from the broker's timestamps of heartbeats. The judge writes heartbeats itself: if
 even these do not come, the bus is away, and the state of every component is unknown.

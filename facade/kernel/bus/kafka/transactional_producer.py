@@ -2,7 +2,7 @@
 
 A slot has a stable transactional id. A restarted worker's first act (``init_transactions``) therefore ends the
 transaction that its predecessor left open, so that readers are not held up by it. A transaction counts from the moment
-in which the broker takes its commit, also if nobody hears of that.
+in which the broker takes its commit, even if the answer is lost.
 
 A producer that has lost a connection begins no further transaction: a seemingly lost request may still arrive, and
 would end the next transaction, or commit old offsets with it. The broker distinguishes transactions only by the epoch
