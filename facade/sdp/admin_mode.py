@@ -15,5 +15,5 @@ MODE_LOST = "adminMode is not known, because the topic settings was made again, 
 
 
 def allowed(current: str, wanted: str) -> bool:
-    """Return whether the control model allows a change of mode. If the current mode is unknown (empty), it allows all."""
+    """Return whether the control model allows a change of mode; from an unknown one (empty), each."""
     return not current or {current, wanted} <= _OUT_OF_USE or {current, wanted} <= _IN_USE

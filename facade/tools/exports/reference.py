@@ -38,7 +38,7 @@ _LONGEST = 200
 _BYTES = ((1_048_576, "MiB"), (1024, "KiB"))
 
 Entries = Mapping[str, Mapping[str, AttributeFamily | Query]]
-"""Attributes and commands of each class, by name. All pages share this table, because it takes seconds to search the interface for each entry."""
+"""Attributes and commands of each class, by name; all pages share them."""
 
 
 def export(icd: Icd) -> Mapping[str, str]:
