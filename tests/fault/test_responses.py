@@ -89,7 +89,7 @@ class Operator:
         return until(looked, what)
 
     def until_well(self) -> None:
-        """Wait until no alarm is left; acknowledge what is over, as the judgement says.
+        """Wait until no alarm is left, nor one that is delayed; acknowledge what is over, as the judgement says.
 
         Beside much other work a reader may be behind at any time. That is no alarm for long, or one of `_BUSY`.
         """
@@ -100,7 +100,8 @@ class Operator:
                 if "Acknowledge it" in one.do:
                     self.follow(one)
             known = judged.state != UNKNOWN
-            return [one.text for one in judged.findings if not known or (one.alarm and not one.alarm.startswith(_BUSY))]
+            told = [one.text for one in judged.findings if not known or (one.alarm and not one.alarm.startswith(_BUSY))]
+            return told + [text for alarm, text in self.texts.items() if not alarm.startswith(_BUSY)]
 
         until_equal(left, [], "all is well")
 
