@@ -98,7 +98,7 @@ def test_the_device_server_finds_what_the_account_says():
         for key, value in zip(keys, values, strict=True):
             bench.broker.append(Record(topic="alerts", key=key, value=value))
         server.cycle()
-    bench.clock.sleep(100)  # delays of the ICD end
+    bench.clock.sleep(max(one.on_delay for one in ICD.conditions.values()) + 1)
     server.cycle()
     account = one.account
     assert Counter(letter.partition(":")[0] for letter in bench.letters()) == account.dead_letters
