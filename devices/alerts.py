@@ -19,6 +19,7 @@ ACTIONS: dict[str, ActionKind] = {
     "RemoveFromService": "REMOVE_FROM_SERVICE",
     "ReturnToService": "RETURN_TO_SERVICE",
 }
+"""Tango commands of operators, with their actions on the log."""
 
 
 _QUERIES: dict[str, Callable[..., str]] = {

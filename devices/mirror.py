@@ -72,6 +72,7 @@ class TangoSource:
         self._sessions: dict[str, _Session] = {}
         self._threads: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
+        """Counts the idle threads."""
 
     def begin(self, task: SourceTask) -> None:
         """Begin a task; see `facade.flows.mirror.source.DeviceSource`."""

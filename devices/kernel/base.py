@@ -89,6 +89,7 @@ class FacadeDevice(Device):
             self._alarmed: dict[str, object] = dict.fromkeys(self.entries, Quality.INVALID) | {"State": "UNKNOWN"}
             """Quality of each attribute, and the State, at their last alarm events, or as they were read before."""
             self._pushed: set[str] = set()
+            """Attributes with events."""
             self._ready = 0
             """Number of data-ready events."""
         for name, entry in self.entries.items():

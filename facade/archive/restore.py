@@ -344,6 +344,7 @@ class Restored:
     """Time of the newest record of each topic [Unix us]."""
     fillers: int = 0
     positions: int = 0
+    """Number of new positions."""
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     begins: dict[TopicPartition, int] = field(default_factory=dict)
     """Offset of the first record of a log; at the end, of the logs before which fillers must be deleted."""

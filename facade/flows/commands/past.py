@@ -52,6 +52,7 @@ class Past:
         self._trackers: dict[str, Tracker] = {}
         self._refused: list[Tracked] = []
         self.unreadable = 0
+        """Undecodable records."""
         self.arguments: dict[str, str] = {}
         """The beginning of each command's argument as JSON, by the command's id."""
 
