@@ -9,9 +9,8 @@ CLIENTS := .venv/clients-stamp
 DOCS := .venv/.docs
 VERSION := $(shell sed -nE 's/^version = "(.+)"/\1/p' pyproject.toml)
 ARGS ?=
-# Test processes side by side, 3 or 4: they wait for a third of their time. Each has a broker, a Tango database and a
-# system of its own.
-PROCESSES ?= $(shell n=$$(nproc); echo $$((n > 3 ? 4 : 3)))
+# Test processes side by side, 2 to 4. Each has a broker, a Tango database and a system of its own.
+PROCESSES ?= $(shell n=$$(nproc); echo $$((n > 3 ? 4 : n > 2 ? 3 : 2)))
 
 # Tests start hundreds of our processes: our own code is compiled once, not by each of them.
 unexport PYTHONDONTWRITEBYTECODE

@@ -97,6 +97,9 @@ def test_a_second_up_finds_what_the_first_one_started(state_dir: Path) -> None:
     assert pids(state_dir) == running
     maps = Path(f"/proc/{running['kafka/kafka']}/maps").read_text()
     assert "/classes.jsa" in maps, "the broker starts with its archived classes"
+    preferred = subprocess.run(["/bin/sh", "-c", "echo -1 >/proc/self/autogroup"], start_new_session=True, check=False)
+    if preferred.returncode == 0:  # only some users may, and not every kernel has groups
+        assert "nice -10" in Path(f"/proc/{running['kafka/kafka']}/autogroup").read_text()
 
     code, out, _ = ended(infra_command(state_dir, "env"))
     variables = f"KAFKA_BOOTSTRAP={first.bootstrap} TANGO_HOST={first.tango_host} SDP_TOPIC_PREFIX=test."
