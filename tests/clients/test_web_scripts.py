@@ -124,7 +124,7 @@ def test_an_alarm_sounds_while_the_page_shows_the_past(run: Any) -> None:
       start();
       const [, snapshot] = give.find(([kind]) => kind === "snapshot");
       const [, news] = give.find(([kind]) => kind === "news");
-      const alarm = (severity, at) => ({{ condition: "c", source: `s${{at}}`, state: "UNACK", severity, occurrence: 1 }});
+      const alarm = (severity, occurrence) => ({{ condition: "c", source: "s", state: "UNACK", severity, occurrence }});
       const waiting = (some) => [some.map(alarm).map((one) => JSON.stringify(one)), "VALID", 1, ""];
       const values = (some) => ({{ a: {{ unacknowledgedAlerts: waiting(some) }} }});
       const frame = (...some) => ({{ data: JSON.stringify({{ time: 1, alerts: [], values: values(some) }}) }});
