@@ -37,6 +37,15 @@ def test_each_record_of_a_time_is_read_once(store: Store, begin: int, end: int) 
     assert sorted(found) == sorted(time for time in TIMES if begin <= time < end)
 
 
+def test_records_of_several_partitions_come_by_time(tmp_path: Path) -> None:
+    chance, store, log = random.Random(16), FolderStore(tmp_path), MemoryLog({TOPIC: 3})
+    times = sorted(chance.sample(range(3 * HOUR), 60))
+    for time in times:
+        log.append(record(START + time, b"%d" % time, partition=chance.randrange(3)))
+    archive(log, store, TOPIC)
+    assert [int(one.value or b"") for one in read_records(store, TOPIC, START, START + 3 * HOUR)] == times
+
+
 def test_topics_are_named(store: Store) -> None:
     assert topics(store) == [TOPIC, "state"]
 

@@ -176,7 +176,8 @@ def test_the_rates_of_any_number_of_addresses_take_bounded_memory(monkeypatch: p
             rate.count("anna")  # who asks again and again is remembered
         rate.count(str(number))
     assert {network("2001:db8::1"), network("2001:db8::ffff")} == {"2001:db8::/64"}
-    assert network("192.0.2.7") == "192.0.2.7"
+    assert network("192.0.2.7") == network("::ffff:192.0.2.7") == "192.0.2.7"  # also of a server that listens at ::
+    assert network("fe80::1%eth0") == "fe80::/64"
 
 
 @pytest.mark.parametrize(

@@ -152,11 +152,36 @@ def test_a_trend_has_gaps_where_values_were_invalid_and_goes_on_to_now(scene: Sc
         scene.feed.step()
         scene.clock.sleep(10.0)
     assert scene.feed.trend("d", "a") == ([1000.0, 1010.0, 1020.0, 1030.0, 1040.0], [1.0, 2.0, None, 4.0, 4.0])
+    scene.change(math.nan)  # such as the hottest sensor while none is known
+    scene.feed.step()
+    scene.clock.sleep(10.0)
+    assert scene.feed.trend("d", "a")[1][-2:] == [None, None]
+
+
+def test_an_attribute_that_is_forgotten_is_told_once_and_is_in_no_snapshot(scene: Scene) -> None:
+    """With each node that anybody had looked at, what a new browser was given grew."""
+    scene.change(1.0)
+    scene.feed.step()
+    ((id, _, _),) = scene.given()
     scene.recorded.values.clear()
     scene.feed.forget("d", ["a"])
     scene.feed.step()
-    assert scene.given()[0][2]["values"]["d"]["a"] == [None, "INVALID", 0.0, ""]
+    assert scene.given(id)[0][2]["values"] == {"d": {"a": [None, "INVALID", 0.0, ""]}}
+    scene.feed.step()
+    assert scene.given()[0][2]["values"] == {"d": {}}
     assert scene.feed.trend("d", "a") == ([], [])
+
+
+def test_a_time_in_the_future_does_not_stop_a_trend(scene: Scene) -> None:
+    """After a node whose clock was an hour ahead, nothing was added for an hour."""
+    for number, ahead in enumerate((0.0, HOUR, 0.0, 0.0)):
+        now = scene.clock.now()
+        newest = DeviceEvent(value=number, quality=Quality.VALID, time=now + ahead, received=now)
+        scene.recorded.values["d", "a"] = EventRecord(newest=newest)
+        scene.feed.mark("d", "a")
+        scene.feed.step()
+        scene.clock.sleep(10.0)
+    assert scene.feed.trend("d", "a") == ([1000.0, 1010.0, 1020.0, 1030.0, 1040.0], [0.0, 1.0, 2.0, 3.0, 3.0])
 
 
 def test_a_longer_trend_has_as_many_points_further_apart() -> None:

@@ -253,8 +253,14 @@ def require(person: Person, role: PageRole) -> None:
 
 
 def network(address: str) -> str:
-    """Return what an address is counted as: a household has a whole /64 of IPv6."""
-    return str(ipaddress.ip_network(f"{address}/64", strict=False)) if ":" in address else address
+    """Return what an address is counted as: a household has a whole /64 of IPv6.
+
+    A server that listens at ``::`` sees those of IPv4 within one /64.
+    """
+    if ":" not in address:
+        return address
+    found = ipaddress.IPv6Interface(f"{address}/64")
+    return str(found.ip.ipv4_mapped or found.network)
 
 
 def cookie(scheme: str, name: str = COOKIE) -> str:

@@ -223,7 +223,10 @@ class Feed:
             for device, attribute in marked:
                 value = self._value(device, attribute)
                 values.setdefault(device, {})[attribute] = value
-                self._shown.setdefault(device, {})[attribute] = value
+                if value == _FORGOTTEN:
+                    self._shown.get(device, {}).pop(attribute, None)
+                else:
+                    self._shown.setdefault(device, {})[attribute] = value
                 self._trace(device, attribute, value)
             self._alerts.extend(alerts)
             before = self._silent, self._away
@@ -284,14 +287,16 @@ class Feed:
         newest = record.newest
         error = record.last_error if record.failing else ""
         if newest is None:
-            return [None, Quality.INVALID.value, 0.0, error]
+            return [*_FORGOTTEN[:-1], error]
         return [json_value(newest.value), newest.quality.value, newest.time, error]
 
     def _trace(self, device: str, attribute: str, value: list[Any]) -> None:
         number = value[0]
-        if not isinstance(number, int | float):
-            return
         found = self._trends.get((device, attribute))
+        if not isinstance(number, int | float):
+            if found is None:
+                return
+            number = math.nan  # JSON has no NaN
         if found is None:
             found = self._trends[device, attribute] = {span: Trend(span=span) for span in SPANS}
             spacing = max(1.0, HOUR * 2 * _POINT * len(SPANS) * len(self._trends) / TREND_BYTES)
@@ -303,11 +308,14 @@ class Feed:
             if value[1] == Quality.INVALID.value:
                 trend.add(now, math.nan)
             else:
-                # A count of late records changes without a newer data time. The first value may be hours old.
-                trend.add(value[2] if 0 < trend.last < value[2] else now, float(number))
+                # A count of late records changes without a newer data time. The first value may be hours old. After a
+                # time in the future, by a wrong clock, nothing would be added until then.
+                trend.add(min(value[2], now) if 0 < trend.last < value[2] else now, float(number))
 
 
 _encode = msgspec.json.Encoder().encode
+_FORGOTTEN: Final = [None, Quality.INVALID.value, 0.0, ""]
+"""What is said of an attribute without a value: in one frame, and in no snapshot, as a browser takes it for unknown."""
 
 
 class Events:

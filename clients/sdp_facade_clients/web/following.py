@@ -106,18 +106,20 @@ class Following:
         self.problem = ""
         if servers != self._servers:
             found = {device: name for known in servers.values() for device, name in known.items()}
-            new = [device for device in found if device not in self.devices]
             begin = f"{self._server}/{instance_of(self._icd.telescope, '')}"
             instances = {device: name.removeprefix(begin) for name, known in servers.items() for device in known}
-            self._servers, self.instances, self.devices = servers, instances, found
+            asked = {name: list(known) for name, known in servers.items() if known}
+            pulse = EventPulse(self._tango_host, {**asked, "database": [_DATABASE]}, self._clock)  # or tried again
             if self._pulse:
                 self._pulse.close()
-            asked = {name: list(known) for name, known in servers.items() if known}
-            self._pulse = EventPulse(self._tango_host, {**asked, "database": [_DATABASE]}, self._clock)
-            for device in new:
-                kind = self._icd.classes.get(found[device])
-                if kind is not None and not self._stop.is_set():
-                    self._subscribe(device, _attributes(kind) if not kind.family or kind.commands else _STATE)
+            self._pulse, self._servers, self.instances, self.devices = pulse, servers, instances, found
+        subscribed = {*self.recorder.devices}
+        for device, name in self.devices.items():
+            kind = self._icd.classes.get(name)
+            if kind is None or device in subscribed:
+                continue
+            if not self._subscribe(device, _attributes(kind) if not kind.family or kind.commands else _STATE):
+                return  # the next look goes on here
 
     def _follow(self, device: str) -> None:
         kind = self._icd.classes.get(self.devices.get(device, ""))
@@ -134,12 +136,16 @@ class Following:
             self.recorder.unsubscribe(oldest, gone)
             self._on_forget(oldest, gone)
 
-    def _subscribe(self, device: str, attributes: tuple[str, ...]) -> None:
+    def _subscribe(self, device: str, attributes: tuple[str, ...]) -> bool:
+        """Subscribe; return whether the database knew the device, and we do not end."""
         for attribute in attributes:
             if self._stop.is_set():
-                return
+                return False
             with suppress(tango.DevFailed):  # the running version may not have the attribute yet
                 self.recorder.subscribe(device, [attribute])
+            if device not in self.recorder.devices:
+                return False
+        return True
 
 
 def is_followed(entry: Attribute) -> bool:

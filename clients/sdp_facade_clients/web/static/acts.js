@@ -12,14 +12,12 @@ const COMMENTS = "comment"; // also those about alarms, which come with the acti
 const view = { since: "1h", who: "", what: "", text: "", kind: "", answer: "", all: null, said: "", busy: false };
 
 async function read() {
+  const { since } = view;
   Object.assign(view, { busy: true, said: "" });
   redraw();
-  try {
-    view.all = await ask("acts", { since: view.since });
-  } catch (error) {
-    view.said = error.message;
-  }
-  view.busy = false;
+  const [all, said] = await ask("acts", { since }).then((one) => [one, ""], ({ message }) => [null, message]);
+  if (view.since !== since) return; // another span was chosen meanwhile
+  Object.assign(view, { all: all ?? view.all, said, busy: false });
   redraw();
 }
 

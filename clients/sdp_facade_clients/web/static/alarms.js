@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, coded, entryLine, folded, plain, tile } from "./parts.js";
-import { act, ask, barred, isCut, kindOf, look, now, onNews, only, store, unknown, utc } from "./store.js";
+import { act, ask, barred, isCut, kindOf, look, now, nowOf, onNews, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { sound } from "./sound.js";
 
@@ -48,7 +48,7 @@ async function refresh() {
   const list = (all) => {
     const before = view.all;
     view.all = all; // the most urgent first
-    if (!second && view.looked >= 0) sound(() => newlyTold(before));
+    if (!second && view.looked >= 0) sound(() => newlyTold(all, before));
   };
   // The judgement comes behind the list, so it knows of each alarm there. It also says what to do if there is no list.
   if (!await answer("alarms", list, (error) => { view.error = error; })) return;
@@ -58,10 +58,19 @@ async function refresh() {
   redraw();
 }
 
-function newlyTold(all) {
-  const before = new Set(all.filter(isTold).map(toneOf));
-  return view.all.filter((one) => isTold(one) && !before.has(toneOf(one)));
+function newlyTold(all, former) {
+  const before = new Set(former.filter(isTold).map(toneOf));
+  return all.filter((one) => isTold(one) && !before.has(toneOf(one)));
 }
+
+// While the page shows the past, the list is that of the past; SdpAlerts says which alarms wait now.
+let waiting = null;
+onNews(() => {
+  const before = waiting;
+  waiting = store.past && nowOf(only("SdpAlerts"), "unacknowledgedAlerts");
+  const read = (some) => some.map((one) => JSON.parse(one));
+  if (before && waiting && before !== waiting) sound(() => newlyTold(read(waiting), read(before)));
+});
 
 // The list is read again as soon as the log of alerts goes on or a state or count of SdpAlerts changes, such as when a
 // delay is over; and once more if that happens meanwhile.

@@ -24,8 +24,10 @@ async function read(path, given, take) {
   redraw();
 }
 
-export const openBlocks = () => read("execution-blocks", { days: view.days },
-  ({ blocks, unknown }) => Object.assign(view, { all: blocks, unknown }));
+export function openBlocks() {
+  const { days } = view;
+  return read("execution-blocks", { days }, ({ blocks, unknown }) => days === view.days && Object.assign(view, { all: blocks, unknown }));
+}
 
 export function openBlock(id) {
   Object.assign(view, { id, found: null, at: performance.now() });

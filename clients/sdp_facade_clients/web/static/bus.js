@@ -77,7 +77,10 @@ async function busy(call) {
 }
 
 async function search() {
-  view.found = await ask("dead-letters", { since: view.since });
+  const { since } = view;
+  const found = await ask("dead-letters", { since });
+  if (view.since !== since) return; // another span was chosen meanwhile
+  view.found = found;
   view.chosen.clear();
   view.tried = null;
 }

@@ -155,12 +155,13 @@ export async function openCommand(address) {
   try {
     for (const after of AFTER) {
       const { commands } = await ask("timeline", { begin: iso(time - 1), end: iso(time + after) });
+      if (record.address !== address) return; // another one was opened meanwhile
       record.found = commands.find((one) => one.device === device && one.id === id) ?? null;
       if (record.found) break;
     }
     record.said = record.found ? "" : "Neither the archive nor the device knows this command.";
   } catch (error) {
-    record.said = error.message;
+    if (record.address === address) record.said = error.message;
   }
   redraw();
 }

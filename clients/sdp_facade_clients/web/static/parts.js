@@ -25,8 +25,12 @@ function parsed(value) {
 const isEmpty = (content) => content === null || (typeof content === "object" && !Object.keys(content).length);
 
 // A text with its times in the one form of this page. All times of SDP are in UTC, also those that do not say so.
-export const plain = (said) => String(said ?? "").replace(TIMES, (_, time) => utc(Date.parse(`${time.replace(" ", "T")}Z`) / 1000));
-const TIMES = /\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(?:\+00:00|Z| UTC)?(?!\d|[+-]\d)/g;
+// A time in another zone stays as it is, and so does a leap second, which a browser does not know.
+export const plain = (said) => String(said ?? "").replace(TIMES, (whole, time) => {
+  const at = Date.parse(`${time.replace(" ", "T")}Z`) / 1000;
+  return at ? utc(at) : whole;
+});
+const TIMES = /\b(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.\d+)?(?:\+00:00|Z| UTC)?(?!\.?\d|[+-]\d)/g;
 
 function number(value, format) {
   const decimals = /^%\.(\d+)[fe]$/.exec(format ?? "");
@@ -42,7 +46,7 @@ export function quantity(value, entry, name = "") {
   const { unit = "", format } = entry ?? {};
   if (!unit && /fraction|fill|flagged/i.test(name)) return `${+(value * 100).toPrecision(2)} %`;
   if (unit === "s") {
-    if (Math.abs(value) >= 120) return age(value);
+    if (Math.abs(value) >= 120) return `${value < 0 ? "-" : ""}${age(Math.abs(value))}`;
     const [scale, letter] = value ? TIMES_OF.find(([least]) => Math.abs(value) >= least) ?? TIMES_OF.at(-1) : TIMES_OF[0];
     return `${near(value / scale)} ${letter}`;
   }

@@ -85,13 +85,11 @@ export function subarrayPage(device) {
 }
 
 async function refresh() {
-  [view.looked, view.of] = [performance.now(), store.past];
-  try {
-    view.commands = await ask("commands", { device: view.device });
-    view.error = "";
-  } catch (error) {
-    view.error = error.message;
-  }
+  const [{ device }, { past }] = [view, store];
+  [view.looked, view.of] = [performance.now(), past];
+  const [commands, error] = await ask("commands", { device }).then((one) => [one, ""], ({ message }) => [null, message]);
+  if (view.device !== device || view.of !== past) return; // another device or time was chosen meanwhile
+  Object.assign(view, { commands: commands ?? view.commands, error });
   redraw();
 }
 
@@ -206,23 +204,19 @@ function check() {
   clearTimeout(view.timer);
   view.timer = setTimeout(async () => {
     const { device, chosen, text } = view;
-    try {
-      const wrong = await act("check", { device, command: chosen, argument: text });
-      if (text === view.text) view.wrong = wrong;
-    } catch (error) {
-      view.wrong = [error.message];
-    }
+    const wrong = await act("check", { device, command: chosen, argument: text }).catch(({ message }) => [message]);
+    if (device === view.device && chosen === view.chosen && text === view.text) view.wrong = wrong;
     redraw();
   }, 300);
 }
 
 async function send(command, argument) {
+  const { device } = view;
   [view.said, view.refused] = [`${command} is sent …`, false];
   redraw();
-  try {
-    view.said = `${command} has the id ${await act("command", { device: view.device, command, argument })}.`;
-  } catch (error) {
-    [view.said, view.refused] = [`${command} is refused: ${error.message}`, true];
-  }
+  const [said, refused] = await act("command", { device, command, argument })
+    .then((id) => [`has the id ${id}.`, false], ({ message }) => [`is refused: ${message}`, true]);
+  const what = view.device === device ? command : `${command} of ${device}`; // another device may be shown now
+  [view.said, view.refused] = [`${what} ${said}`, refused];
   refresh();
 }
