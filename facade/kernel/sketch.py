@@ -7,7 +7,6 @@ is estimated as 0, so the bound there is absolute: FLOOR.
 """
 
 import math
-from collections.abc import Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -27,20 +26,6 @@ def buckets(values: npt.NDArray[np.float64], error: float) -> npt.NDArray[np.int
     return np.ceil(scaled).astype(np.int64)
 
 
-def quantile(counts: Mapping[int, int], q: float, error: float) -> float | None:
-    """Estimate the value of rank floor(q (n - 1)) (from 0) within the relative `error`; None: there are no values."""
-    total = sum(counts.values())
-    if total == 0:
-        return None
-    rank = math.floor(q * (total - 1))
-    seen = 0
-    for bucket in sorted(counts):
-        seen += counts[bucket]
-        if seen > rank:
-            return FLOOR * (1.0 - error) * math.exp(bucket * _log_gamma(error)) if bucket > 0 else 0.0
-    raise AssertionError("unreachable: the counts add up to the total")
-
-
 def filled(least: float, most: float, error: float) -> int:
     """Return the largest number of buckets that values between two fill; a `most` of 0: values have no bound."""
     low, high = buckets(np.array([least, most]), error)
@@ -56,7 +41,7 @@ def quantiles(
     q: float,
     error: float,
 ) -> npt.NDArray[np.float64]:
-    """Estimate a quantile of each of some rows, as `quantile` does; NaN: a row has no values.
+    """Estimate the value of rank floor(q (n - 1)) (from 0) of each row within the relative `error`; NaN: no values.
 
     Parameters
     ----------

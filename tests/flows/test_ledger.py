@@ -317,3 +317,21 @@ def test_state_status_and_values_of_a_node_tell_one_story(seconds) -> None:
             assert "sends heap notifications of" in status
         if window - read_last > STALE + 1:
             assert (said, "the node may be well" in status, "silent" in status) == ("UNKNOWN", True, False)
+
+
+def test_the_state_of_a_silent_node_follows_its_worker():
+    """No value of it changes when a worker begins, stops or comes back; its State must not say what held before."""
+    ledger, view, told = node_ledger(), node_view(), {}
+
+    def look(seconds: float) -> str:
+        if view.changed(ledger, instant(seconds)):
+            told.update({name: one.value for _, name, one in view.state(ledger, instant(seconds))})
+        return told["State"]
+
+    assert look(0) == "UNKNOWN", "nobody has read it"
+    read(ledger, 9)
+    assert look(9 + CLOSED) == "STANDBY"
+    assert look(20 + CLOSED) == "UNKNOWN", "its worker has stopped"
+    assert look(21 + CLOSED) == "UNKNOWN"
+    read(ledger, 30)
+    assert look(30 + CLOSED) == "STANDBY"

@@ -368,6 +368,31 @@ def test_of_a_device_that_begins_anew_everything_is_shown_and_told():
     publisher.tick()
 
 
+def test_what_was_held_back_before_a_restart_of_the_device_follows_no_newer_value():
+    """Up to ten seconds after DevRestart clients got the older value, and kept it until the next change."""
+
+    class Followed(Sink):
+        def show(self, device, attribute, reading):
+            return super().show(device, attribute, reading) and is_followed
+
+    is_followed, sink, clock = True, Followed(), ManualClock(0.0)
+    publisher = Publisher(ICD, {"master": "SdpMaster"}, sink, clock)
+    publisher.offer("master", "nodesReporting", Reading(1, 0.0))
+    publisher.offer("master", "nodesReporting", Reading(2, 0.1))  # held back: it follows too soon
+    publisher.tick()
+    is_followed = False
+    publisher.offer("master", "nodesReporting", Reading(3, 0.2))
+    is_followed = True  # Tango has restored the subscriptions
+    publisher.begin_anew("master", lambda: True)
+    for _ in range(2):
+        publisher.tick()
+        clock.sleep(20.0)
+    assert [reading.value for *_, reading in sink.pushed] == [1, 3]
+    publisher.offer("master", "nodesReporting", Reading(1, 40.0))
+    publisher.tick()
+    assert sink.pushed[-1][-1].value == 1, "clients have 3, although an event with 1 was the last one before"
+
+
 def test_a_newer_value_keeps_the_place_in_the_queue():
     clock, sink = ManualClock(0.0), Sink()
     devices = {f"mid-sdp/ingest/{n:04d}": "SdpIngestNode" for n in range(1500)}

@@ -236,6 +236,17 @@ def test_the_append_time_decides_what_is_late(broker, clock, limit):
     assert not said(broker)
 
 
+@pytest.mark.parametrize("with_frame", [True, False])
+@pytest.mark.parametrize("numbers", [(3, 1, 2), (254, 255, 0, 1)])
+def test_numbers_in_any_order_are_right_also_in_a_column_of_unsigned_ones(broker, numbers, with_frame):
+    """Its differences are never negative: an honest producer was called wrong, and a summary was refused."""
+    rows = [heap(node=1, seq=seq, at=at / 100) for at, seq in enumerate(numbers)]
+    batch = columnar(rows, types={"seq": "uint8"}, bases=("time",), producer="ingest-1")
+    _, ((_, found),) = worked(broker, summed(batch) if with_frame else batch)
+    assert [number for first, last in found["runs"] for number in range(first, last + 1)] == sorted(numbers)
+    assert said(broker) == []
+
+
 def test_a_row_that_is_ahead_is_a_dead_letter_alone(broker):
     ahead = columnar([heap(node=1, seq=seq, at=5 + seq) for seq in range(3)], producer="ingest-1")
     counts, _ = worked(broker, summed(FIRST), summed(ahead), recomputed=0.0)

@@ -200,7 +200,9 @@ class NightTelemetry:
 
     def quantile(self, slot: HeapSlot, q: float) -> float | None:
         """Return a quantile of the latency [s]; None: there are no heaps."""
-        return sketch.quantile(slot.latency, q, self._error)
+        bucket, count = np.array(sorted(slot.latency.items()), dtype=np.int64).reshape(-1, 2).T
+        (found,) = sketch.quantiles(0 * bucket, bucket, count, rows=1, q=q, error=self._error).tolist()
+        return None if math.isnan(found) else found
 
     def latency(self, rack: RackFigures, q: float) -> float | None:
         """Return a quantile of the latency of all heaps of a rack [s]."""

@@ -152,6 +152,7 @@ def frame(columns: Mapping[str, Column], plan: Plan, cells: Cells) -> Frame:
 
 
 def _runs(sequence: Column, cells: Cells) -> Runs:
+    sequence = sequence.astype(np.int64, copy=False)  # unsigned ones would have no negative steps
     step = np.diff(sequence)
     step[cells.starts[1:] - 1] = 2  # no sequence continues across cells
     breaks = np.flatnonzero(step != 1)
@@ -163,7 +164,7 @@ def _runs(sequence: Column, cells: Cells) -> Runs:
     begins = np.concatenate(([0], breaks + 1))
     ends = np.append(begins[1:], len(sequence)) - 1
     rows = np.searchsorted(cells.starts, begins, side="right") - 1
-    return Runs(rows, *(sequence[at].astype(np.int64, copy=False) for at in (begins, ends)))
+    return Runs(rows, sequence[begins], sequence[ends])
 
 
 def _statistics(values: Column, field: FieldPlan, cells: Cells, last: Column, error: float | None) -> FieldArrays:

@@ -123,6 +123,8 @@ class TelemetryView:
         """Time of the newest reading of each device [Unix us]."""
         self._settled_at = NEVER
         """Time of the next look for totals that have grown since; see `_settled`."""
+        self._read: tuple[object, bool] | None = None
+        """Partitions that stand still, and whether any worker has read, at the last look; only State depends on it."""
         self._said: tuple[object, Array] | None = None
         """What the State and Status of all devices, and of each one, were made of."""
         self.look: Look | None = None
@@ -139,7 +141,7 @@ class TelemetryView:
         return not self._groups
 
     def changed(self, ledger: WindowLedger, now: Time) -> bool:
-        """Look at a ledger; return whether any reading may have changed since the last call.
+        """Look at a ledger; return whether any reading, State or Status may have changed since the last call.
 
         `now`: wall-clock time, used only to find silent senders and workers that stand still.
         """
@@ -161,10 +163,11 @@ class TelemetryView:
         used = totals["count"]
         shown_used = used if self._marks is None else np.where(self._settled(now), used, self._marks[_USED])
         marks = np.array([shown_used, windows.window, windows.count, windows.is_whole, totals["late"], over])
-        is_chosen = np.ones(len(over), dtype=np.bool_)
+        is_chosen, before = np.ones(len(over), dtype=np.bool_), self._read
+        self._read = ([*ledger.standing_still(now)], ledger.read_to() > NEVER) if self._says_state else None
         if self._marks is not None and self.look is not None:
             is_chosen = (marks != self._marks).any(axis=0)
-            if not is_chosen.any():
+            if not is_chosen.any() and self._read == before:
                 return False
             if not is_chosen.all():  # the others keep their shown values
                 totals, sums = _kept(is_chosen, totals, self.look.totals), _kept(is_chosen, sums, self.look.sums)

@@ -152,10 +152,12 @@ class Publisher:
         before = shown.get(attribute)
         if before is reading or before == reading:  # mostly the former, many thousand times a second
             return
-        shown[attribute] = reading
+        shown[attribute], key = reading, (device, attribute)
         if not self._sink.show(device, attribute, reading):
-            return  # a new subscriber reads it first, and gets the next one as an event
-        key = (device, attribute)
+            # A new subscriber reads it first, and gets the next one as an event, not one that was held back before.
+            self._samplers.pop(key, None)
+            self._due_at.pop(key, None)
+            return
         sampler = self._samplers.get(key)
         if sampler is None:
             sampler = self._samplers[key] = Sampler(self._rules.get(key, _AT_ONCE))
