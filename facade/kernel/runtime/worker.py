@@ -283,11 +283,11 @@ class RecordFold:
         self._bytes = 0
 
     def _take_all(self, run: PartitionBatch) -> None:
-        values = run.values()
-        self._transaction.count(run, len(values))
-        for index, value in enumerate(values):
-            self._bytes += len(value or b"")
+        count = len(run.values())
+        self._transaction.count(run, count)
+        for index in range(count):
             record = run.record(index)
+            self._bytes += size_of(record)
             results = self._results_of(record)
             if isinstance(results, Unused):
                 self._transaction.settle(record, results)
