@@ -39,7 +39,7 @@ FIRST: Final = "redriven.first"
 _OVERHEAD = 512
 """Upper bound of the size that Kafka and our two headers add to a record [bytes]."""
 _MOST_BYTES = 8_000_000
-"""Size of values at which a transaction is ended."""
+"""Size of records at which a transaction is ended."""
 
 
 class DeadLetterOffset(NamedTuple):
@@ -334,7 +334,7 @@ class Redrive:
         for dead_letter in self._dead_letters:
             if (dead_letter.partition, dead_letter.offset) in self._chosen:
                 batch.append(dead_letter)
-                size += len(dead_letter.value or b"")
+                size += size_of(dead_letter)
             if len(batch) == self._most or size > _MOST_BYTES:
                 break
         if batch:

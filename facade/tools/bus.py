@@ -1,11 +1,9 @@
 """`sdp-facade bus check`: the faults of the bus, with their severity."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.markup import escape
 
@@ -25,8 +23,7 @@ from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.manifest import manifests
 from facade.kernel.runtime import heartbeats
-from facade.kernel.runtime.heartbeats import Heard
-from facade.sdp.messages import Heartbeat
+from facade.kernel.runtime.heartbeats import Heard, HeartbeatMessage, decode_heartbeat
 from facade.sdp.replay import replay_topics
 
 _HEARD = 500
@@ -180,12 +177,9 @@ def _other_clocks(heard: Iterable[Heard]) -> dict[str, float]:
 
 
 def _heard(connection: Connection) -> list[Heard]:
-    decode: Callable[[bytes], Heartbeat] = msgspec.json.Decoder(Heartbeat).decode
-    found = []
-    for record in admin.newest_records(connection, heartbeats.TOPIC, _HEARD):
-        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
-            found.append(Heard(decode(record.value or b""), record.timestamp_us))
-    return found
+    records = admin.newest_records(connection, heartbeats.TOPIC, _HEARD)
+    decoded = ((decode_heartbeat(record.value), record.timestamp_us) for record in records)
+    return [Heard(one, at) for one, at in decoded if isinstance(one, HeartbeatMessage)]
 
 
 def processes(heard: Iterable[Heard]) -> Iterator[Finding]:

@@ -167,7 +167,7 @@ def test_what_was_small_only_while_compressed_does_not_come_again_for_ever(broke
 
 
 def test_transactions_are_bounded_by_the_bytes_of_their_packets(broker):
-    """While more waits they are filled up to the limit and a batch; nothing that waits is left."""
+    """While more waits they are filled up to the limit, but for the first, and nothing that waits is left."""
     send(broker, *(packet(n, size=10_000) for n in range(100)))
     per_commit, seen = [], 0
     worker = intake(broker, batch=5, limit_bytes=200_000)
@@ -176,7 +176,20 @@ def test_transactions_are_bounded_by_the_bytes_of_their_packets(broker):
         if len(broker.read("alerts")) > seen:
             per_commit.append(len(broker.read("alerts")) - seen)
             seen = len(broker.read("alerts"))
-    assert per_commit == [20] * 5
+    assert per_commit == [5, 20, 20, 20, 20, 15]
+
+
+@pytest.mark.parametrize("value", [b"", None, packet(1)], ids=["no bytes", "tombstone", "packet"])
+def test_while_more_waits_a_transaction_ends_after_a_second(broker, value):
+    """Records without bytes reach no limit of bytes, and the alerts of a backlog must not wait for its end."""
+    send(broker, *[value] * 200)
+    worker = intake(broker, batch=5)
+    for _ in range(10):
+        worker.step()
+        broker.clock.sleep(0.25)
+    assert totals(broker)["consumed"] >= 25
+    work(broker, worker, 50)
+    assert totals(broker)["consumed"] == 200
 
 
 def test_the_first_transaction_comes_at_once(broker):
@@ -187,12 +200,13 @@ def test_the_first_transaction_comes_at_once(broker):
 
 
 def test_a_planned_stop_commits_what_was_taken(broker):
-    send(broker, *(packet(n) for n in range(4)))
+    send(broker, *(packet(n) for n in range(8)))
     worker = intake(broker, batch=4)
-    worker.step()
-    assert taken(broker) == []
+    for _ in range(2):
+        worker.step()
+        assert len(taken(broker)) == 4
     worker.finish()
-    assert len(taken(broker)) == 4
+    assert len(taken(broker)) == 8
 
 
 def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):

@@ -195,6 +195,18 @@ def test_a_place_that_hangs_is_left_alone_and_tried_again_later(tmp_path):
     free.set()
 
 
+def test_a_place_that_hangs_is_no_other_whose_name_is_in_its_own(tmp_path):
+    """As with the roots /data and /mnt, and a table at /mnt/data/x."""
+    free = Event()
+    (tmp_path / "a b").write_bytes(TABLE)
+    checker = claims(f"{SCHEME}://bucket", str(tmp_path), silence=0.1)
+    Faulty.follow((SIZE, [until(free)]))
+    for _ in range(2):
+        assert check(checker, f"{SCHEME}://bucket{tmp_path}/x") == "unavailable"
+    assert check(checker, f"file://{tmp_path}/a%20b") == TABLE.decode()
+    free.set()
+
+
 def test_nothing_is_asked_of_a_mount_when_a_process_starts(tmp_path, monkeypatch):
     """One that hangs would hold up its start."""
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from threading import Event, active_count
 from typing import Any
 
 import fsspec
@@ -18,7 +19,7 @@ from facade.kernel.bus.port import Record
 from facade.kernel.outcome import TOMBSTONE, USED
 from facade.sdp.messages import TableSegment
 from tests.support.simulated_bus import MemoryBus, MemoryReader
-from tests.support.stores import SCHEME, Faulty
+from tests.support.stores import SCHEME, Faulty, until
 from tests.support.tables import Desk, cut
 
 FIRST, SECOND = "subarray/01/", "subarray/02/"
@@ -264,6 +265,31 @@ def test_references_to_a_store_that_is_away_do_not_keep_others_from_being_fetche
         bench.fetch_one()
     assert "could not be fetched: unavailable" in bench.find("subarray/01/a")
     assert bench.content() == CONTENT
+
+
+def test_a_store_that_hangs_holds_up_no_call_and_no_other_table(bench):
+    """Its threads are abandoned, and then it is left alone; calls only look into memory."""
+    bench.table("t1")
+    said, free = bench.desk.said("COMPLETE")[0], Event()
+    for product in ("a", "b", "c", "d"):
+        bench.clock.sleep(1.0)
+        newer = {"product": FIRST + product, "table": product, "url": f"{SCHEME}://bucket/{product}"}
+        document = {**said, **newer, "time": said["time"] + ord(product)}
+        bench.broker.append(Record(topic="tables", key=newer["product"].encode(), value=json.dumps(document).encode()))
+    fsspec.register_implementation(SCHEME, Faulty, clobber=True)
+    Faulty.follow((len(CONTENT), [until(free)]))
+    roots = parse_roots(f"{SCHEME}://bucket")
+    bench.contents._references = References(roots, clock=bench.clock, patience=0.2, silence=0.2)
+    bench.hear()
+    before = active_count()
+    for _ in range(50):
+        bench.fetch_one()
+        bench.clock.sleep(2.0)
+    assert bench.content() == CONTENT
+    assert all("could not be fetched: unavailable" in bench.find(FIRST + product) for product in "abcd")
+    assert (len(Faulty.opened), active_count() - before) == (3, 3)
+    bench.contents.close()
+    free.set()
 
 
 def test_a_mistake_about_one_table_does_not_hold_up_the_others(bench, monkeypatch, caplog):

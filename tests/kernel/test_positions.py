@@ -4,7 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facade.kernel.bus.offsets import Extent, Placement, Position, Verdict, compare, is_other
+from facade.kernel.bus.offsets import (
+    POSITIONS,
+    Extent,
+    Placement,
+    Position,
+    Verdict,
+    WorkerPosition,
+    compare,
+    is_other,
+    newest,
+    position_record,
+)
+from facade.kernel.bus.port import Record
 
 MADE_AGAIN, GAP, CUT, NO_PARTITION = Verdict.MADE_AGAIN, Verdict.GAP, Verdict.CUT, Verdict.NO_PARTITION
 
@@ -84,3 +96,18 @@ def test_whatever_a_position_says_reading_begins_on_the_log(known, offsets, now,
 )
 def test_a_finding_names_topic_partition_and_offsets(finding, words):
     assert finding.describe("tables").startswith(words)
+
+
+GOOD = WorkerPosition(group="g", topic="t", partition=0, log="a", next=5, worker="g-0")
+DEEP = b"[" * 100_000 + b"]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"null", b"\xff", DEEP, b'{"more":' + DEEP + b"}", b'{"a":' * 100_000 + b"1" + b"}" * 100_000, b"x" * 10**6],
+)
+def test_an_unusable_position_is_named_and_ends_no_worker(value):
+    """Whoever may write one to the topic would else end each worker of the group, at each start."""
+    found, troubles = newest([position_record(GOOD), Record(topic=POSITIONS, key=b"g/x/0", value=value)], "g")
+    assert found == {("t", 0): GOOD}
+    assert len(troubles) == 1

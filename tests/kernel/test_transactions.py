@@ -11,17 +11,18 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from facade.kernel.bus.kafka import connection, transactions
+from facade.kernel.bus.kafka import connection, transactional_producer, transactions
 from facade.kernel.bus.kafka.client_settings import settings_of
 from facade.kernel.bus.kafka.connection import Clients, Connection
 from facade.kernel.bus.kafka.group import KafkaGroupMember
 from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.kernel.bus.kafka.transactional_producer import TransactionalProducer, _Open
-from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog, by_partition
-from facade.kernel.bus.offsets import PartitionFacts
+from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog, by_partition, describe_partitions
+from facade.kernel.bus.offsets import POSITIONS, Extent, PartitionFacts
 from facade.kernel.bus.port import TRANSACTION, Aborted, BusHealth, Fenced, Record
 from facade.kernel.clock import NEVER, ManualClock
 from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
 from facade.kernel.icd.load import load
 
 FENCED = KafkaError(KafkaError._FATAL, "fenced by other consumer with same group.instance.id")
@@ -426,6 +427,32 @@ def test_what_topics_keep_uncompressed_is_not_compressed_on_its_way() -> None:
 
     assert {broker_settings(one)["compression.type"] for one in load().topics.values()} == {"uncompressed"}
     assert settings_of("transactional")["compression.type"] == "none"
+
+
+@pytest.mark.parametrize(
+    "said", ["r 2 3", "r", "", "r x y", "r \u0663 3", "r " + "9" * 5000 + " 3", "r 2 " + "9" * 5000]
+)
+def test_whatever_a_header_says_of_the_slot_its_open_transaction_is_found(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    """Others write to some of its topics too: their header must not end the worker at each start."""
+    record = Record(
+        topic="alerts", key=None, value=b"", partition=0, offset=7, headers=((TRANSACTION, b"w-0 " + said.encode()),)
+    )
+    monkeypatch.setattr(transactional_producer, "open_ranges", lambda *_: {"alerts": {0: (7, 8)}})
+    monkeypatch.setattr(transactional_producer, "read_range", lambda *_, **__: iter([record]))
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    found = TransactionalProducer(shared, "t.w-0", BusHealth(), outputs=["alerts"])._find_open(Client({}))
+    assert found["alerts", 0].is_surely_open
+
+
+def test_a_partition_that_a_new_topic_does_not_have_is_asked_for_again(clock: ManualClock) -> None:
+    """The group gives the partitions of the former topic for a while."""
+    watch = SimpleNamespace(extents=lambda _: {name: Extent("id", {0: (0, 1)}) for name in ("alerts", POSITIONS)})
+    with pytest.raises(BusError, match=r"partition 1 of t\.alerts"):
+        describe_partitions(
+            Connection(Settings(prefix="t."), clock=clock), watch, [TopicPartition("t.alerts", 1, 5)], BusHealth()
+        )
 
 
 def test_records_are_told_apart_by_partition_where_the_log_has_holes() -> None:

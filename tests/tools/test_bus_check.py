@@ -11,12 +11,13 @@ from facade.admin import bus_checks, cluster
 from facade.admin.cluster import FoundTopic, GroupPosition, GroupState, _ClientLog
 from facade.admin.topics import broker_settings, differences
 from facade.kernel.bus.kafka.refusals import failing
+from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, overall
 from facade.kernel.icd.load import load
-from facade.kernel.runtime.heartbeats import Heard
+from facade.kernel.runtime.heartbeats import Heard, heartbeat_record
 from facade.sdp.messages import Heartbeat
 from facade.tools import bus
 
@@ -121,6 +122,16 @@ def test_lag_is_told_in_records_and_seconds(place, members, level, text):
     found = [*bus_checks.judge_lag(ICD, "aggregate", state, 1_000_000_000)]
     assert overall(found) == level
     assert text in "".join(one.text for one in found)
+
+
+def test_heartbeats_that_are_none_are_left_out(monkeypatch):
+    """Controllers of other teams write to this topic as well."""
+    good = Heartbeat(component="a", incarnation="1.000-h-0", devices=[], time=0, interval=1.0, role="server")
+    deep = b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    values = [None, b"", b"\xff", b"[]", deep, deep[:1000], heartbeat_record(good).value]
+    records = [Record(topic="heartbeats", key=b"a", value=value) for value in values]
+    monkeypatch.setattr(bus.admin, "newest_records", lambda *_: records)
+    assert [one.heartbeat for one in bus._heard(None)] == [good]
 
 
 def test_processes_are_shown_with_their_hosts():

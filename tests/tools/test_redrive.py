@@ -169,6 +169,16 @@ def test_a_transaction_that_fails_ends_the_run_and_the_next_goes_on(bus: Bus) ->
     assert bus.redrive() == {RedriveFate.DONE: 2, RedriveFate.PUT_BACK: 3}
 
 
+def test_a_transaction_is_bounded_by_all_that_its_records_have(bus: Bus) -> None:
+    """A record may consist of headers."""
+    for _ in range(4):
+        bus.reject(headers=(("a", bytes(5_000_000)),))
+    write, sizes = bus.write, []
+    bus.write = lambda records: (sizes.append(len(records)), write(records))
+    bus.redrive(most=100)
+    assert sizes == [5, 5]
+
+
 def test_the_account_says_how_many_of_the_records_consumed_were_put_back(bus: Bus) -> None:
     """Also of a stream that no worker takes, and whatever a device server said of it meanwhile."""
     for topic in (HEAPS, HEAPS, HEAPS, "alerts"):

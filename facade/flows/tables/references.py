@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from queue import Empty, Queue
+from urllib.parse import unquote
 
 from facade.flows.tables.buffers import CHUNK, BufferPool
 from facade.flows.tables.places import (
@@ -112,7 +113,8 @@ class References:
         self._hanging.pop(self._root(url), None)
 
     def _root(self, url: str) -> str:
-        return max((name for name in self._names if name in url), key=len, default="")
+        at = unquote(url).removeprefix("file://").removeprefix("localhost")
+        return max((name for name in self._names if at.startswith(name.rstrip("/") + "/")), key=len, default="")
 
 
 class ReferenceReader:

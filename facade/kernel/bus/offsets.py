@@ -330,7 +330,7 @@ def newest(records: Iterable[Record], group: str) -> tuple[dict[TopicPartition, 
             continue
         try:
             one = _decode(record.value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             troubles.append(f"position at offset {record.offset} is not usable: {error}")
             continue
         if record.key == _key(one):

@@ -240,8 +240,8 @@ class RecordBatching:
     """Most records taken at once; it limits the memory if all have the largest size."""
     wait: float = 0.2
     """Longest wait for the first record [s]."""
-    idle_interval: float = 1.0
-    """Time between accounts while no records come [s]."""
+    interval: float = SIGN_OF_LIFE
+    """Longest time between two commits, whether records wait or not [s]."""
     limit_bytes: int = 32_000_000
     """Size of the records of one transaction, so that a crash repeats little [bytes]."""
     retry: float = 0.5
@@ -260,7 +260,7 @@ class RecordFold:
         self.end(is_committed=False)
 
     def take(self) -> bool:
-        """Read a batch of records; commit unless more records are waiting."""
+        """Read a batch of records; commit unless more records are waiting, but for a limited time."""
         transaction, limits = self._transaction, self._batching
         before = transaction.taken
         # One record first and then the rest: a call of the client for many records waits for many.
@@ -269,9 +269,9 @@ class RecordFold:
                 self._take_all(run)
             if transaction.taken == before:
                 break
-        if not transaction.taken:
-            return transaction.age() >= limits.idle_interval
-        return transaction.taken - before < limits.batch or self._bytes >= limits.limit_bytes
+        if transaction.taken and (transaction.taken - before < limits.batch or self._bytes >= limits.limit_bytes):
+            return True
+        return transaction.age() >= limits.interval  # records without bytes never reach the limit
 
     def output(self, ranges: OffsetRanges) -> Sequence[Record]:
         """Return the results of all records."""
@@ -283,11 +283,11 @@ class RecordFold:
         self._bytes = 0
 
     def _take_all(self, run: PartitionBatch) -> None:
-        values = run.values()
-        self._transaction.count(run, len(values))
-        for index, value in enumerate(values):
-            self._bytes += len(value or b"")
+        count = len(run.values())
+        self._transaction.count(run, count)
+        for index in range(count):
             record = run.record(index)
+            self._bytes += size_of(record)
             results = self._results_of(record)
             if isinstance(results, Unused):
                 self._transaction.settle(record, results)
@@ -323,7 +323,7 @@ def record_worker(
         Name of the worker, in accounts, dead letters and log lines.
     """
     limits = batching or RecordBatching()
-    transaction = OpenTransaction(log, [topic], name=name, clock=clock, age=limits.idle_interval)
+    transaction = OpenTransaction(log, [topic], name=name, clock=clock, age=limits.interval)
     return TransactionalWorker(transaction, RecordFold(transaction, convert, limits), retry=limits.retry)
 
 

@@ -249,7 +249,8 @@ class TransactionalProducer:
             at = stable.get(topic, {}).get(partition, (math.inf,))[0]
             if at <= last.offset:  # otherwise its end has come meanwhile
                 run, number, count, *_ = [*(said := _said(last)).removeprefix(begin).split(" "), "", ""]
-                number, count = (one if one.isdecimal() else "0" for one in (number, count))
+                # Others may write to the topic as well; Python refuses to read the longest numbers.
+                number, count = (one if one.isdecimal() and len(one) < 19 else "0" for one in (number, count))
                 # `positions` must be read up to the transaction, as it also has the former runs.
                 is_open = at in offsets or (topic != POSITIONS and not ends[topic, partition])
                 left[topic, partition] = _Open(run, int(number), int(count), said, last.timestamp_us, is_open)

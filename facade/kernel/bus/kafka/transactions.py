@@ -153,6 +153,10 @@ def describe_partitions(
         if place.error is not None:
             raise KafkaException(place.error)
         extent = extents[connection.name(place.topic)]
+        if place.partition not in extent.ranges:  # the group learns later that its topic was made again
+            raise BusError(
+                f"partition {place.partition} of {place.topic} is assigned; expected it to exist, it does not"
+            )
         first, end = extent.ranges[place.partition]
         found[connection.name(place.topic), place.partition] = PartitionFacts(
             extent.id, first, end, max(place.offset, -1)
