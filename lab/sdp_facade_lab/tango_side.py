@@ -1,5 +1,6 @@
 """The values that devices of a deployment show, which runs compare with the records sent."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -74,6 +75,14 @@ class TangoSide:
         """Return whether a subarray shows a command in the middle of its execution."""
         shown = self.read(device, ["longRunningCommandProgress"]).get("longRunningCommandProgress")
         return shown is not None and any(text.endswith(f"_{command}") for text in shown.value or ())
+
+    def has_begun(self, device: str, command: str) -> bool:
+        """Return whether a subarray shows a command in the middle of its execution, or executed."""
+        try:
+            told = json.loads(self.history(device))
+        except tango.DevFailed:
+            return False
+        return any(one["name"] == command and one["status"] in ("IN_PROGRESS", "COMPLETED") for one in told)
 
     def nothing_pending(self) -> bool:
         """Return whether every command of SDP and of every subarray has an outcome."""

@@ -451,8 +451,7 @@ class CommandChapter:
     def kill_server(self) -> None:
         """Kill the device server of the subarrays while a command is executed."""
         self._progress.check = self._demo.check_observation
-        self._await_execution(command := "AssignResources")
-        killed = f"the device server {SUBARRAY_SERVER} while {self._first} executes {command}"
+        killed = f"the device server {SUBARRAY_SERVER} {self._await_execution('AssignResources')}"
         self._demo.crash("subarrays", SUBARRAY_SERVER, killed, lambda *_: self._side.subarrays_known())
         self._demo.recorder.renew(self._side.subarrays)
 
@@ -460,8 +459,7 @@ class CommandChapter:
         """Kill the controller in the middle of a command that must not be repeated."""
         command = "Configure"
         self._demo.configure_file.touch()
-        self._await_execution(command)
-        killed = f"the controller while {self._first} executes {command}"
+        killed = f"the controller {self._await_execution(command)}"
         self._demo.crash("controller", CONTROLLER, killed, lambda *_: not self._side.executes(self._first, command))
         self._progress.check = self._demo.processes.check
 
@@ -499,9 +497,12 @@ class CommandChapter:
             return dict.fromkeys(self._side.subarrays, OBSERVATION[-1].command)
         return {self._side.sdp: AFTER[-1].command, **dict.fromkeys(self._side.subarrays, SWITCHED_ON[-1].command)}
 
-    def _await_execution(self, command: str) -> None:
-        executes = partial(self._side.executes, self._first, command)
-        self._progress.demand(executes, FLOWS_WITHIN, f"{self._first} executes {command}")
+    def _await_execution(self, command: str) -> str:
+        """Wait until the first subarray executes a command; return the moment, as a busy machine may see it late."""
+        has_begun = partial(self._side.has_begun, self._first, command)
+        self._progress.demand(has_begun, FLOWS_WITHIN, f"{self._first} executes {command}")
+        is_seen = self._side.executes(self._first, command)
+        return f"while {self._first} executes {command}" if is_seen else f"after {self._first} executed {command}"
 
     def _all_show(self, attribute: str, value: str) -> bool:
         shown = [self._side.read(device, [attribute]).get(attribute) for device in self._side.subarrays]
