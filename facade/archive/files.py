@@ -283,7 +283,7 @@ def read_entry(footer: pq.FileMetaData) -> ArchiveEntry:
         if version > VERSION:
             raise ArchiveError(f"expected version {VERSION} or older, got {version}: use a newer release")
         return msgspec.json.decode(entry, type=ArchiveEntry)
-    except (KeyError, msgspec.DecodeError) as error:
+    except (KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ArchiveError(f"expected a file of an archive, got one without its entry: {error}") from error
 
 

@@ -4,10 +4,11 @@ import random
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from facade.archive.files import VERSION, ArchiveError, hour_in, parse_name
+from facade.archive.files import VERSION, ArchiveError, hour_in, parse_name, read_entry
 from facade.archive.nexus import export
 from facade.archive.reading import extent, newest_entries, read_records, require_disjoint, topics
 from facade.archive.stores import FolderStore, Store, open_store
@@ -64,6 +65,14 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         if damaged[-4:] != b"PAR1":
             with pytest.raises(ArchiveError, match=name):
                 newest_entries(store, [TOPIC])
+
+
+@pytest.mark.parametrize(
+    "entry", [b"", b"\xff", b'{"more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"version":"\xff"}']
+)
+def test_a_file_with_another_entry_is_none_of_an_archive(entry: bytes) -> None:
+    with pytest.raises(ArchiveError, match="without its entry"):
+        read_entry(SimpleNamespace(num_rows=1, metadata={b"sdp.archive": entry}))
 
 
 def damaged(folder: Path, hours: Sequence[int], *damage: int) -> FolderStore:

@@ -181,3 +181,17 @@ def test_an_answer_about_another_command_is_not_shown_as_this_one(run: Any) -> N
       found = commandPage(`a/b/1/${commands[1].id}`).includes(`Command ${commands[1].name}`);
     """
     assert run(script) is True
+
+
+def test_an_address_that_a_person_typed_wrongly_stops_no_drawing(run: Any) -> None:
+    script = """
+      const { redraw } = await import("./app.js");
+      const draws = [];
+      globalThis.requestAnimationFrame = (draw) => draws.push(draw);
+      location.hash = "#/alarms/100%";
+      redraw();
+      draws.shift()();
+      redraw();
+      found = draws.length;
+    """
+    assert run(script) == 1

@@ -33,7 +33,11 @@ let shown = null;
 let scheduled = false;
 
 function address() {
-  const [page, ...rest] = decodeURIComponent(location.hash.replace(/^#\/?/, "")).split("/");
+  let hash = location.hash.replace(/^#\/?/, "");
+  try {
+    hash = decodeURIComponent(hash);
+  } catch {} // a person has typed it, such as "alarms/100%"
+  const [page, ...rest] = hash.split("/");
   return page in PAGES ? [page, rest.join("/")] : ["", ""];
 }
 
