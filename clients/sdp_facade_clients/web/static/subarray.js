@@ -49,9 +49,9 @@ export function adminMode(device) {
     const mode = event.target.closest(".tools").querySelector("select").value;
     try {
       await act("admin-mode", { device, mode });
-      [view.said, view.refused] = [`adminMode is ${mode}.`, false];
+      [view.said, view.refused] = [`adminMode of ${device} is ${mode}.`, false];
     } catch (error) {
-      [view.said, view.refused] = [error.message, true];
+      [view.said, view.refused] = [`adminMode of ${device}: ${error.message}`, true];
     }
     redraw();
   };
