@@ -87,6 +87,7 @@ def test_tm_of_the_page_commands_the_small_controller(deploy: Deploy) -> None:
     script += "assert give('Configure', argument) == give('Configure', argument)\n"
     script += "wait_for('obsState', 4)\n"
     script += f"argument['transaction_id'] = 'txn-tm-20261121-0003'\n{code(FROM_TM, 'GiveCommand(')}\n"
+    script += f"for one in ids:{tm.partition('for one in ids:')[2]}"
     run(script)
     until(lambda: subarray.commandsPending == 0, "the outcome of the last command")
     history = json.loads(subarray.GetCommandHistory(4))

@@ -9,7 +9,7 @@ from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.codec.json_schema import compile_message
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import USED, Outcome
-from facade.kernel.reading import Quality, Reading, judge
+from facade.kernel.reading import Reading, judge
 from facade.kernel.runtime.composition import Server
 from facade.kernel.runtime.flow import DeviceReading, Fault, FaultKey
 from facade.kernel.runtime.projection import Projection
@@ -40,15 +40,15 @@ class WeatherFlow(Projection[Any]):
         self._newest.pop(key, None)
 
     def readings(self, now: Time) -> Iterator[DeviceReading]:
-        """Return the strongest wind; in silence it is not to be used."""
+        """Return the strongest wind of the stations that report, and their number; in silence neither is to be used."""
         if self._newest:
-            time, wind = max(self._newest.values(), key=lambda report: report[1])
-            heard = max(time for time, _ in self._newest.values())
-            stale = now - heard > as_duration(self._entry.stale_after)
-            quality = Quality.INVALID if stale else judge(wind, self._limits)
-            yield self._device, "windSpeed", Reading(wind, time, quality)
-            yield self._device, "stations", Reading(len(self._newest), heard)
-            yield self._device, "State", Reading("STANDBY" if stale else "ON", heard)
+            limit, heard = as_duration(self._entry.stale_after), max(time for time, _ in self._newest.values())
+            live = [report for report in self._newest.values() if now - report[0] <= limit]
+            time, wind = max(live or self._newest.values(), key=lambda report: report[1])
+            speed, stations = Reading(wind, time, judge(wind, self._limits)), Reading(len(live), heard)
+            yield self._device, "windSpeed", speed if live else speed.invalid()
+            yield self._device, "stations", stations if live else stations.invalid()
+            yield self._device, "State", Reading("ON" if live else "STANDBY", heard)
 
     def find(self, now: Time) -> dict[FaultKey, Fault]:
         """Return the stations with too strong a wind."""
