@@ -99,7 +99,7 @@ freeze: ## Keep the interface as that of this release, with which `make lint` co
 pictures: $(STAMP) ## Draw docs/images/*.svg from the descriptions beside them
 	$(BIN)/python -m tests.pictures
 
-screenshots: $(STAMP) ## Start a demo, and take the pictures of what it shows for docs/images (ARGS: options of demo; page-overview.png: only this one)
+screenshots: $(STAMP) $(CLIENTS) ## Start a demo, and take the pictures of what it shows for docs/images (ARGS: options of demo; page-overview.png: only this one)
 	$(BIN)/python -m tests.pictures.screenshots $(ARGS)
 
 docs: $(DOCS) ## Build the documentation site into build/site; a warning is an error
