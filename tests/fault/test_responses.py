@@ -34,8 +34,6 @@ _COMMAND = re.compile(r"sdp-facade ([a-z]+(?: (?!and )[\w@/:.-]*[\w])*)")
 _BUSY = ("streamLagging@", "streamsLagging@")
 """Alarms that a busy machine may raise at any time; their texts have to be right all the same."""
 _ABSENCES = ("serverGone@", "workerSilent@", "controllerSilent@")
-_LEFT_OPEN = "transactionHanging@"
-"""Alarm for a transaction of a worker that lost its broker in the middle, until a busy broker has ended it."""
 _BACK_WITHIN = 10.0
 """Time after an outage from which on a process that is not heard counts as silent [s]."""
 _AWAY = 12.0
@@ -338,10 +336,8 @@ def wrongly_said(operator: Operator) -> list[str]:
     """Return what was said that was not so, in the order of time."""
     wrong = []
     for accident, alarm in operator.alarms:
-        is_outage = accident in ("no broker", "broker hangs")
-        is_late = is_outage and alarm.startswith(_ABSENCES) and was_heard_late(operator, alarm)
-        is_left_open = is_outage and alarm.startswith(_LEFT_OPEN)
-        if alarm in _CAUSES[accident] or alarm.startswith(_BUSY) or is_late or is_left_open:
+        is_late = accident in ("no broker", "broker hangs") and alarm.startswith(_ABSENCES)
+        if alarm in _CAUSES[accident] or alarm.startswith(_BUSY) or (is_late and was_heard_late(operator, alarm)):
             continue
         wrong.append(f"{accident}: {alarm}")
     silent = ("wrong clock", "dead node", "no broker", "broker hangs")

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from ast import literal_eval
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,29 @@ def test_the_page_about_tests_has_tests_that_pass(installed: Path, tmp_path: Pat
     done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
+
+
+SILENT_STATION = """
+from facade.kernel.bus.port import Record
+from facade.kernel.clock import SECOND, as_time
+from facade.kernel.icd.load import load
+from sdp_weather.flow import WeatherFlow
+
+now, flow = as_time(1_795_167_600), WeatherFlow(load(), "mid-sdp/weather/0")
+for station, age, wind in ((b"north", 61, 30.0), (b"south", 1, 3.0)):
+    report = b'{"schema":"weather/1","station":"%s","time":%d,"wind_speed":%f}' % (station, now - age * SECOND, wind)
+    flow.fold(Record(topic="weather", key=station, value=report), count=True)
+print({name: (one.value, str(one.quality)) for _, name, one in flow.readings(now)})
+"""
+
+
+def test_a_silent_station_is_not_shown_beside_one_that_reports(installed: Path):
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    argv = [sys.executable, "-c", SILENT_STATION]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shown = literal_eval(done.stdout)
+    assert (shown["windSpeed"][0], shown["stations"][0], shown["State"][0]) == (3.0, 1, "ON")
 
 
 def test_the_interface_has_it(installed: Path, tmp_path: Path):

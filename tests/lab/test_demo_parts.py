@@ -20,7 +20,7 @@ from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
 from sdp_facade_lab.debian import UnpackedRoot
 from sdp_facade_lab.demo import shipping, tm
-from sdp_facade_lab.demo.flows import AlertChapter
+from sdp_facade_lab.demo.flows import AlertChapter, CommandChapter
 from sdp_facade_lab.demo.options import DemoOptions
 from sdp_facade_lab.demo.plan import OBSERVATION, JournalWriter, read_journal
 from sdp_facade_lab.demo.report import DemoReport, print_figures, print_verdict
@@ -35,6 +35,7 @@ from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.progress import ProgressLine
 from sdp_facade_lab.recorded_night import RecordedNight
 from sdp_facade_lab.supervisor import Supervisor
+from sdp_facade_lab.tango_side import TangoSide
 
 ICD = load()
 
@@ -165,6 +166,29 @@ def test_each_process_logs_in_as_its_role_and_tango_clients_do_not(demo: Demo, t
         "tm": "",
     }
     assert demo.deployment.logins == {one.removeprefix("sdp-") for one in demo.processes.logins.values() if one}
+
+
+@pytest.mark.parametrize(
+    ("told", "has_begun"),
+    [
+        ([], False),
+        ([{"name": "Scan", "status": "COMPLETED"}], False),
+        ([{"name": "Configure", "status": "UNDELIVERED"}, {"name": "Configure", "status": "SENT"}], False),
+        ([{"name": "Configure", "status": "UNDELIVERED"}, {"name": "Configure", "status": "IN_PROGRESS"}], True),
+        ([{"name": "Configure", "status": "COMPLETED"}], True),
+    ],
+)
+def test_a_command_has_begun_also_if_it_is_over(told: list[dict[str, str]], has_begun: bool) -> None:
+    side: Any = SimpleNamespace(history=lambda device: json.dumps(told))
+    assert TangoSide.has_begun(side, "mid-sdp/subarray/01", "Configure") == has_begun
+
+
+@pytest.mark.parametrize(("is_seen", "moment"), [(True, "while {} executes On"), (False, "after {} executed On")])
+def test_a_busy_demo_that_sees_a_command_too_late_goes_on(demo: Demo, is_seen: bool, moment: str) -> None:
+    """It waited for the middle of an execution that was over."""
+    side: Any = demo.tango_side
+    side.has_begun, side.executes = lambda *_: True, lambda *_: is_seen
+    assert CommandChapter(demo)._await_execution("On") == moment.format("mid-sdp/subarray/01")
 
 
 def test_shippers_have_the_login_in_files_of_their_owner(
