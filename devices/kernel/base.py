@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 ADDED_LATER = "was added to the Tango database after the server process began; end the process and start it to serve it"
 """Text about a device that came with RestartServer."""
 _RESTART = 10.0
-"""Longest time that Tango takes to restore the subscriptions of a restarted device [s]; it forgets subscriptions of
-clients that have been silent for ten minutes."""
+"""Longest time that Tango takes to restore the subscriptions once it has made the last device of a restart [s]; it
+forgets subscriptions of clients that have been silent for ten minutes."""
 
 
 class _Left(NamedTuple):
@@ -45,6 +45,8 @@ class FacadeDevice(Device):
     """All devices of this server that Tango has not deleted, by name in lower case; `at_hand` guards it."""
     changes: ClassVar[int] = 0
     """Number of changes of `present`."""
+    begun_at: ClassVar[float] = 0.0
+    """When the newest device began: one of many, in a restart of the server [monotonic s]."""
     at_hand: ClassVar[threading.Condition] = threading.Condition()
     pushing: ClassVar["FacadeDevice | None"] = None
     """The device whose event is being sent: Tango may delete it only afterwards."""
@@ -107,17 +109,17 @@ class FacadeDevice(Device):
         """Show the readings of the former device of this name: Tango makes another object of it in a restart."""
         if (left := self.left.pop(name, None)) is not None:
             self.get_logger().set_level(left.level)  # otherwise it is silent
-        until = self.clock.monotonic() + _RESTART
         followed = () if left is None else left.followed
 
         def may_tell() -> bool:
             with self.at_hand:
-                if self.present.get(name) is not self or self.clock.monotonic() > until:
+                is_over = self.clock.monotonic() > FacadeDevice.begun_at + _RESTART
+                if is_over or self.present.get(name) is not self:
                     return True
                 return all(map(self._is_followed, followed))
 
         with self.at_hand:
-            self.present[name] = self
+            self.present[name], FacadeDevice.begun_at = self, self.clock.monotonic()
             FacadeDevice.changes += 1
             if self.service is None or FacadeDevice.begin_anew is None:
                 return

@@ -28,7 +28,7 @@ from facade.flows.overview.views import BusView
 from facade.flows.tables.contents import Contents as HeldContents
 from facade.flows.tables.contents import Held
 from facade.flows.tables.flow import TablesFlow
-from facade.kernel.clock import SystemClock, as_time
+from facade.kernel.clock import ManualClock, SystemClock, as_time
 from facade.kernel.errors import CommandRefused, IcdError, NotSent, OutcomeUnknown
 from facade.kernel.icd.load import load
 from facade.kernel.icd.topic_model import Limits
@@ -240,6 +240,23 @@ def test_a_device_that_is_restarted_shows_its_columns_at_once():
         column.put(2.5)
         assert proxy.read_attribute("heapRate").value == 2.5
         assert sink.show_column(column) == [False], "of the device that is there now"
+
+
+def test_a_subscription_is_awaited_until_the_last_device_of_a_restart_has_begun(monkeypatch):
+    """A server of hundreds of devices restarts for longer than ten seconds; Tango restores all of them at its end."""
+    with context("SdpIngestNode") as proxy:
+        clock, name, asked = ManualClock(), proxy.dev_name().lower(), []
+        monkeypatch.setattr(FacadeDevice, "clock", clock)
+        monkeypatch.setattr(FacadeDevice, "service", SimpleNamespace(classes={name: "SdpIngestNode"}))
+        monkeypatch.setattr(FacadeDevice, "begin_anew", lambda name, may_tell: asked.append(may_tell) or {})
+        monkeypatch.setattr(FacadeDevice, "_is_followed", lambda self, attribute: asked == [])
+        tango.DeviceProxy(proxy.adm_name()).DevRestart(name)
+        clock.sleep(9.0)
+        FacadeDevice.begun_at = clock.monotonic()  # of the next device
+        clock.sleep(9.0)
+        assert not asked[0]()
+        clock.sleep(2.0)
+        assert asked[0]()
 
 
 def test_the_quality_is_the_one_of_the_reading_and_an_init_command_forgets_nothing():

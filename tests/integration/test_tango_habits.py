@@ -264,8 +264,12 @@ def test_a_device_fewer_and_one_more(other: Site, kind: str) -> None:
     for _ in range(2):  # the event loop goes on pushing at what was deleted
         before = Counter(other.events)
         other.admin.RestartServer()
-        untold = lambda before=before: [name for name in names if other.events[stays, name] <= before[stays, name]]  # noqa: E731
-        until_equal(untold, [], "attributes of which no event has come after the restart of the server")
+
+        def untold(before: Counter[tuple[str, str]] = before) -> tuple[bool, list[str]]:
+            """Return whether the server runs, and the attributes of which no event has come since."""
+            return other.server.running, [one for one in names if other.events[stays, one] <= before[stays, one]]
+
+        until_equal(untold, (True, []), "an event of each attribute after the restart of the server")
         until(lambda: other.status(comes).startswith("FAULT: "), "the added device answers")
         until_equal(lambda: other.shown(stays), wanted, "the same values")
         seen = other.events[stays, "Status"]
