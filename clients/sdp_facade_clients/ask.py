@@ -20,7 +20,7 @@ from facade.kernel.names import SERVER
 from sdp_facade_clients.events import DeviceEvent, as_event, find_servers
 from sdp_facade_clients.status import SERVERS, Seen, devices, questions, see
 
-_REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
+_REFUSALS = ("API_CommandNotAllowed", "API_AttrNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
 """Tango's error codes of our devices for a refusal."""
 
 
