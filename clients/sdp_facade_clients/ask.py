@@ -54,6 +54,10 @@ class AskedDevice:
         _, (id,) = self.command("GiveCommand", in_name_of(operator, name, argument))
         return str(id)
 
+    def set_mode(self, mode: str, operator: str) -> None:
+        """Set adminMode in the name of an operator."""
+        self.command("SetAdminMode", json.dumps({"mode": mode, "operator": operator}))
+
     def write(self, attribute: str, value: Any) -> None:
         """Write an attribute."""
         self._ask(lambda: self._proxy.write_attribute(attribute, value))
