@@ -11,7 +11,7 @@ from tango.server import command
 from devices.kernel.base import ADDED_LATER, FacadeDevice
 from devices.kernel.mapping import TangoReading, to_tango
 from devices.kernel.queries import as_tango, client_of, refusal, tango_query
-from facade.flows.commands.approvals import approve, read_decision, withdraw
+from facade.flows.commands.approvals import Decision, Named, approve, read_named, withdraw
 from facade.flows.commands.gateway import Gateway, read_request
 from facade.flows.commands.outcomes import OK, QUEUED, WAITING
 from facade.flows.commands.refused import ATTRIBUTE as LAST_REFUSAL
@@ -31,6 +31,12 @@ _NOT_ALLOWED = "API_AttrNotAllowed"
 _LONGEST_HISTORY = 2000
 _SWITCHED = (tango.DevState.ON, tango.DevState.OFF)
 _RESULT = "[ResultCode.QUEUED], [command id]: the bus has the command; its outcome is shown by attributes."
+
+
+class ModeRequest(Named, kw_only=True):
+    """The JSON argument of SetAdminMode: a mode and its operator."""
+
+    mode: str
 
 
 class CommandedDevice(FacadeDevice):
@@ -95,17 +101,30 @@ class CommandedDevice(FacadeDevice):
         tango.DevFailed
             The control model forbids the move, or the bus did not confirm it in time.
         """
+        self._set_mode(self.icd.enums["AdminMode"][value])
+
+    def query_SetAdminMode(self, text: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's name
+        """Set adminMode in the name of an operator, as `write_adminMode` does without one."""
+        where, modes = "SetAdminMode", self.icd.enums["AdminMode"]
+        with as_tango(where):
+            request = read_named(ModeRequest, text, where)
+        if request.mode not in modes:
+            raise refusal(f"$.mode: expected one of {', '.join(modes)}, got {request.mode!r:.100}", where)
+        self._set_mode(request.mode, request.operator)
+        return [OK], [request.mode]
+
+    def _set_mode(self, wanted: str, operator: str = "") -> None:
         client = client_of(self)
         with tango.AutoTangoAllowThreads(self):
             # Two moves may each be allowed, but not one after the other.
             if not self._moving.acquire(blocking=False):
                 raise refusal("another write waits for the bus; try again in a second", admin_mode.ATTRIBUTE)
             try:
-                self._set_mode(self.icd.enums["AdminMode"][value], client)
+                self._send_mode(wanted, client, operator)
             finally:
                 self._moving.release()
 
-    def _set_mode(self, wanted: str, client: str) -> None:
+    def _send_mode(self, wanted: str, client: str, operator: str) -> None:
         name, service, device = admin_mode.ATTRIBUTE, self.service, self.get_name().lower()
         if service is None or not service.has_read(SETTINGS):
             raise refusal("the bus was not reached yet, so the present mode is not known; try again later", name)
@@ -118,8 +137,10 @@ class CommandedDevice(FacadeDevice):
         if not allowed(current, wanted):
             why = f"from {current} the SKA control model does not lead to {wanted}; OFFLINE is between"
             raise refusal(why, name, _NOT_ALLOWED)
-        now_us = self.clock.now_us()
-        message = StateMessage(device=device, attribute=name, value=wanted, time=now_us, origin=device, client=client)
+        who = {"client": client, "operator": operator}
+        message = StateMessage(
+            device=device, attribute=name, value=wanted, time=self.clock.now_us(), origin=device, **who
+        )
         try:
             # As a command: a record that has not left in time is dropped, and cannot take effect later.
             gateway.sender.send(state_record(message, SETTINGS), gateway.timeout).result()
@@ -156,7 +177,7 @@ class CommandedDevice(FacadeDevice):
         where = "ApproveCommand"
         gateway, device, client = self.gateway(where), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(where):
-            id = approve(gateway, device, read_decision(text, where), tracing.current(), client=client)
+            id = approve(gateway, device, read_named(Decision, text, where), tracing.current(), client=client)
             return [QUEUED], [id]
 
     def query_WithdrawCommand(self, text: str) -> tuple[list[int], list[str]]:  # noqa: N802 - Tango's name
@@ -164,7 +185,7 @@ class CommandedDevice(FacadeDevice):
         where = "WithdrawCommand"
         gateway, device, client = self.gateway(where), self.get_name().lower(), client_of(self)
         with tango.AutoTangoAllowThreads(self), as_tango(where):
-            id = withdraw(gateway, device, read_decision(text, where), tracing.current(), client=client)
+            id = withdraw(gateway, device, read_named(Decision, text, where), tracing.current(), client=client)
             return [OK], [id]
 
     def query_GetCommand(self, id: str) -> str:  # noqa: N802 - Tango's name

@@ -20,7 +20,7 @@ from facade.kernel.names import SERVER
 from sdp_facade_clients.events import DeviceEvent, as_event, find_servers
 from sdp_facade_clients.status import SERVERS, Seen, devices, questions, see
 
-_REFUSALS = ("API_CommandNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
+_REFUSALS = ("API_CommandNotAllowed", "API_AttrNotAllowed", "API_CommandFailed", "API_CommandTimedOut")
 """Tango's error codes of our devices for a refusal."""
 
 
@@ -53,6 +53,10 @@ class AskedDevice:
         """Give a command in the name of an operator, and return its id."""
         _, (id,) = self.command("GiveCommand", in_name_of(operator, name, argument))
         return str(id)
+
+    def set_mode(self, mode: str, operator: str) -> None:
+        """Set adminMode in the name of an operator."""
+        self.command("SetAdminMode", json.dumps({"mode": mode, "operator": operator}))
 
     def write(self, attribute: str, value: Any) -> None:
         """Write an attribute."""

@@ -63,8 +63,6 @@ def command(
     icd = load()
     full, device_class = _find(icd, device)
     if name == ADMIN_MODE:
-        if operator:
-            raise ConfigError(f"--operator: expected none with {ADMIN_MODE}, whose record has no place for a name")
         value = _mode(icd, device_class, argument)
     elif name in (APPROVE, WITHDRAW):
         if not (argument and operator):
@@ -79,7 +77,10 @@ def command(
 
     server = AskedDevice(tango_host, full, device_class.instance)
     if name == ADMIN_MODE:
-        server.write(ADMIN_MODE, value)
+        if operator:
+            server.set_mode(argument, operator)
+        else:
+            server.write(ADMIN_MODE, value)
         OUT.print(f"{full}: {ADMIN_MODE} is {argument}")
         return
     in_name = operator and name not in (APPROVE, WITHDRAW)

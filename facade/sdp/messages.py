@@ -518,6 +518,7 @@ class State(Message, frozen=True, kw_only=True, tag_field="schema", tag="state/1
     origin: Annotated[str, Meta(max_length=200)]
     command: Annotated[str, Meta(max_length=200)] = ""
     client: Annotated[str, Meta(max_length=200)] = ""
+    operator: Annotated[str, Meta(max_length=200)] = ""
 
 
 class Storage(Message, frozen=True, kw_only=True, tag_field="schema", tag="storage/1"):

@@ -3,18 +3,10 @@
 A record proves nothing but that its writer had the right to write its topic. So each line names the logins with this
 right. The names in a record are its writer's own statement about itself and its callers. A record that is repeated on
 its topic is the same act at the same time, and is listed once.
-
-Of a mode that a person sets on the operator's page, the device has a record with the process that wrote it, and the
-page has one with the person. They are one line, if act, device, address and number of the process are the same. In
-containers most processes have the number 1, and the page knows its address only where no network between changes it. So
-such a line also says which client Tango saw, and if several clients set the same mode at about the same time, their
-records stay apart: one of them would get the person of another.
 """
 
-import ipaddress
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import typer
@@ -38,10 +30,6 @@ from facade.sdp.durations import parse_duration
 
 _CERTIFICATE = ("ssl.certificate", "ssl.keystore")
 """Begins the names of settings for a client's certificate, which is a login too."""
-_MODE, _PROCESS = "mode", ", process "
-"""Kind of acts that have two records, and the text before the number of the process in both."""
-_PAGE = re.compile(r" \(([^()]*)\), process \d+")
-"""End of the name of a page's server, with its address."""
 _NAMED = 4
 """Most roles that a line names."""
 _LONGEST = 17
@@ -99,38 +87,7 @@ def audited(begin: Time) -> dict[AuditEntry, str]:
         for record in records:
             if (entry := entry_of(record)) is not None and entry.time >= begin:
                 found.setdefault(entry, rests_on(topics[topic], settings, entry))
-    return joined(found)
-
-
-def joined(found: Mapping[AuditEntry, str]) -> dict[AuditEntry, str]:
-    """Return the entries; the two of a mode that was set on the page, by the device and by the page, become one."""
-    both = dict(found)
-    for page in [one for one in found if one.operator and one.kind == _MODE]:
-        process = page.client.rpartition(_PROCESS)[2]
-        same = [
-            one
-            for one in both
-            if (one.act, one.target, one.kind, one.operator) == (page.act, page.target, _MODE, "")
-            and one.client.endswith(f"{_PROCESS}{process}")
-            and not _is_elsewhere(one.client, page.client)
-            and abs(one.time - page.time) < _AWAY
-        ]
-        if len({one.client for one in same}) == 1:
-            device = min(same, key=lambda one: abs(one.time - page.time))
-            rests = f"{both.pop(device)}; the person on {both.pop(page)}"
-            said = f"written by {device.client}"
-            both[device._replace(client=page.client, operator=page.operator, said=said)] = rests
-    return both
-
-
-def _is_elsewhere(client: str, page: str) -> bool:
-    """Return whether the client that Tango saw is on another host than a page's server: both addresses are known."""
-    found = _PAGE.search(page)
-    both = {client.rpartition(_PROCESS)[0], found[1] if found else ""}
-    try:
-        return len(both) == 2 and not any(ipaddress.ip_address(one).is_loopback for one in both)
-    except ValueError:  # a record of an earlier version, or a client on the device's own host
-        return False
+    return found
 
 
 def sources() -> dict[str, Callable[[Record], AuditEntry | None]]:

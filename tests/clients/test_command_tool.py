@@ -95,6 +95,9 @@ def test_a_command_that_waits_is_approved_or_withdrawn_by_its_id(
 def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
     assert call("control/0", "adminMode", "OFFLINE").exit_code == 0
     assert said == [("device", "mid-sdp/control/0"), ("adminMode", 1)]
+    assert call("control/0", "adminMode", "OFFLINE", "--operator", "ann").exit_code == 0
+    name, request = said[-1]
+    assert (name, json.loads(request)) == ("SetAdminMode", {"mode": "OFFLINE", "operator": "ann"})
 
 
 @pytest.mark.parametrize(
@@ -112,7 +115,6 @@ def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
         (("1", "Configure", "-"), '{"scan_type": 1}', "standard input: $.scan_type: expected text, got 1; nothing was"),
         (("1", "Configure", "-"), "", "standard input: $: expected a JSON object, got an empty text; nothing was sent"),
         (("1", "adminMode", "OFFLIN"), "", "ARGUMENT: expected one of ONLINE, OFFLINE, "),
-        (("1", "adminMode", "OFFLINE", "--operator", "ann"), "", "--operator: expected none with adminMode"),
     ],
 )
 def test_a_wrong_call_sends_nothing_and_says_why(
@@ -132,10 +134,22 @@ def test_a_refusal_of_the_device_is_its_own_text(said: list[tuple[Any, ...]], mo
     assert "Scan not allowed when obsState is EMPTY" in str(call("1", "Abort").exception)
 
 
-def test_the_operator_of_a_locked_device_is_not_told_to_start_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Tango 10.3 says it."""
+@pytest.mark.parametrize(
+    ("reason", "text", "told"),
+    [
+        (
+            "API_DeviceLocked",  # as Tango 10.3 says it
+            "Device mid-sdp/subarray/01 is locked by another client",
+            "is locked by another client; that client has to unlock it",
+        ),
+        ("API_AttrNotAllowed", "from ONLINE the model does not lead to RESERVED", "does not lead to RESERVED"),
+    ],
+)
+def test_the_operator_of_a_device_that_refuses_is_not_told_to_start_its_server(
+    monkeypatch: pytest.MonkeyPatch, reason: str, text: str, told: str
+) -> None:
     errors = [
-        ("API_DeviceLocked", "Device mid-sdp/subarray/01 is locked by another client"),
+        (reason, text),
         ("API_CommandFailed", "Failed to execute command_inout on device mid-sdp/subarray/01, command Abort"),
     ]
 
@@ -146,6 +160,6 @@ def test_the_operator_of_a_locked_device_is_not_told_to_start_its_server(monkeyp
         raise tango.DevFailed(*failed)
 
     monkeypatch.setattr(tango, "DeviceProxy", lambda name: SimpleNamespace(command_inout=locked))
-    with pytest.raises(CommandRefused, match="is locked by another client; that client has to unlock it") as refused:
+    with pytest.raises(CommandRefused, match=told) as refused:
         ask.AskedDevice("here:1", "mid-sdp/subarray/01", "subarray").command("Abort")
     assert "start" not in str(refused.value)

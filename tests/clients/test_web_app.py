@@ -74,9 +74,6 @@ class Asked(AskedDevice):
         known: dict[str, Any] = {"State": "ON", "Status": "In ON.", "healthState": 0, "deviceServers": ("control",)}
         return {one: known.get(one, self.figures) for one in attributes}
 
-    def write(self, attribute: str, value: Any) -> None:
-        self.calls.append((self._name, attribute, value))
-
 
 @pytest.fixture
 def feed() -> Feed:
@@ -222,6 +219,17 @@ def test_a_command_and_an_action_bear_the_name_of_their_person(page: TestClient)
     assert page.post("/api/command", json=COMMAND).status_code == 403
 
 
+def test_a_mode_bears_the_name_of_its_person(page: TestClient) -> None:
+    """The device's record has it: it lasts if the page's server is killed at that moment."""
+    sign_in(page, "eve")
+    assert page.post("/api/admin-mode", json={"device": "mid-sdp/control/0", "mode": "OFFLINE"}).status_code == 200
+    ((device, command, request),) = Asked.calls
+    assert (device, command) == ("mid-sdp/control/0", "SetAdminMode")
+    assert json.loads(request) == {"mode": "OFFLINE", "operator": "eve"}
+    answer = page.post("/api/admin-mode", json={"device": "mid-sdp/bus/0", "mode": "OFFLINE"})
+    assert (answer.status_code, len(Asked.calls)) == (400, 1), "it has no mode"
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
@@ -285,29 +293,31 @@ def test_each_act_is_a_line_of_the_log(
     lines = [one.message for one in caplog.records if one.name == "sdp_facade_clients.web.journal"]
     eve = "name='eve' role=expert address=testclient"
     nobody = "name='' role=none address=testclient"
-    given = f"refused: {refused}" if refused else 'done: "id-1"'
+    was_set, given = [f"refused: {refused}"] * 2 if refused else ["done: null", 'done: "id-1"']
     assert lines == [
         f"act=sign-in {nobody} asked={{}} refused: the token is not valid; ask who maintains the tokens of this page",
         f"act=command {nobody} asked={{}} refused: {NOBODY_HAS}",
         f'act=sign-in {eve} asked={{}} done: {{"name":"eve","role":"expert"}}',
-        f'act=admin-mode {eve} asked={{"device":"mid-sdp/control/0","mode":"OFFLINE"}} done: null',
+        f'act=admin-mode {eve} asked={{"device":"mid-sdp/control/0","mode":"OFFLINE"}} {was_set}',
         f'act=command {eve} asked={{"device":"mid-sdp/subarray/01","command":"End"}} {given}',
         f"act=sign-out {eve} asked={{}} done: null",
     ]
-    # Of these, the audit gets what no device writes: a command has a record of its own, done or refused.
+    # Of these, the audit gets what no device writes: a command has a record of its own, done or refused, and a mode
+    # that was set.
     assert [(one.act, one.person, one.refused) for one in kept] == [
-        ("sign-in", "", True), ("command", "", True), ("sign-in", "eve", False), ("admin-mode", "eve", False),
-        ("sign-out", "eve", False),
+        ("sign-in", "", True), ("command", "", True), ("sign-in", "eve", False),
+        *([("admin-mode", "eve", True)] if refused else []), ("sign-out", "eve", False),
     ]  # fmt: skip
     entries = [page_entry(act_record(one)) for one in kept]
     assert [one and (one.act, one.kind, one.operator, one.client) for one in entries] == [
         ("sign-in refused by the page", "refusal", "", "testclient"),
         ("command refused by the page", "refusal", "", "testclient"),
         ("sign-in at the page", "sign-in", "eve", "testclient"),
-        ("adminMode OFFLINE", "mode", "eve", f"testclient by {kept[0].origin}"),
+        *([("admin-mode refused by the page", "refusal", "eve", "testclient")] if refused else []),
         ("sign-out at the page", "sign-in", "eve", "testclient"),
     ]
-    assert (kept[3].target, kept[1].text) == ("mid-sdp/control/0", NOBODY_HAS)
+    assert kept[1].text == NOBODY_HAS
+    assert not refused or (kept[3].target, kept[3].text) == ("mid-sdp/control/0", str(refused))
     assert not [token for token in TOKENS.split() if len(token) > 16 and token in caplog.text]
     assert "guessed-by" not in caplog.text
 

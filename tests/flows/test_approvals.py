@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from facade.flows.commands.approvals import Decision, approve, is_second_person, read_decision, withdraw
+from facade.flows.commands.approvals import Decision, approve, is_second_person, read_named, withdraw
 from facade.flows.commands.audit import command_entry, held_entry
 from facade.flows.commands.gateway import Gateway
 from facade.flows.commands.messages import HELD_COMMANDS, AckMessage
@@ -436,8 +436,8 @@ def test_an_emergency_waits_for_nobody(site: Site) -> None:
 )
 def test_an_approval_needs_an_id_and_a_name(text: str) -> None:
     with pytest.raises(CommandRefused):
-        read_decision(text, "here")
-    assert read_decision(json.dumps({"id": "1", "operator": "ben"}), "here") == Decision(id="1", operator="ben")
+        read_named(Decision, text, "here")
+    assert read_named(Decision, json.dumps({"id": "1", "operator": "ben"}), "here") == Decision(id="1", operator="ben")
 
 
 def test_an_id_of_another_device_or_of_none_is_refused(site: Site) -> None:

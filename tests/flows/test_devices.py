@@ -36,7 +36,7 @@ from facade.kernel.icd.units import unit_of
 from facade.kernel.reading import Quality, Reading
 from facade.kernel.runtime.columns import ColumnArrays, ReadingColumn, nothing
 from facade.kernel.runtime.publisher import Publisher
-from facade.sdp.device_state import DeviceSettings, DeviceStates
+from facade.sdp.device_state import DeviceSettings, DeviceStates, decode_state
 from tests.support.overview import NOW, overview
 from tests.support.simulated_bus import Answer
 from tests.support.waiting import HANG, until
@@ -482,7 +482,7 @@ def test_a_query_without_a_handler_and_commands_of_a_class_that_takes_none_stop_
 
     with pytest.raises(IcdError, match=r"SdpSubarray\.toml.*query_GetCommandHistory"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
-    for name in ("GetCommandHistory", "GiveCommand", "ApproveCommand", "WithdrawCommand"):
+    for name in ("GetCommandHistory", "GiveCommand", "ApproveCommand", "WithdrawCommand", "SetAdminMode"):
         setattr(SdpSubarray, f"query_{name}", SdpSubarray.query_GetCommand)
     with pytest.raises(IcdError, match="commands: expected none"):
         device_class(ICD, "SdpSubarray", SdpSubarray)
@@ -500,9 +500,19 @@ class HeldBus:
         return "the id"
 
 
+def set_mode(proxy, mode="OFFLINE", operator=""):
+    """Set adminMode: by a command, or without an operator by a write."""
+    if operator:
+        answer = proxy.SetAdminMode(json.dumps({"mode": mode, "operator": operator}))
+        assert [list(part) for part in answer] == [[OK], [mode]]
+    else:
+        proxy.write_attribute("adminMode", ICD.enums["AdminMode"].index(mode))
+
+
+OPERATORS = itertools.cycle(["", "ann"])
 WAITING = {
     "SdpSubarray": lambda proxy: proxy.End(),
-    "SdpMaster": lambda proxy: proxy.write_attribute("adminMode", 1),
+    "SdpMaster": lambda proxy: set_mode(proxy, operator=next(OPERATORS)),
     "SdpAlerts": lambda proxy: proxy.Comment("{}"),
 }
 """A call of each kind that waits for the bus."""
@@ -544,8 +554,9 @@ def test_a_device_is_read_and_pushes_while_calls_wait_for_the_bus(name):
         assert not any(call.exception() for call in calls if name != "SdpMaster")
 
 
-def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
-    written, troubles = [], ["another device server is alive", "", "", ""]
+@pytest.mark.parametrize("operator", ["", "ann"])
+def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop(operator):
+    written, troubles = [], ["another device server is alive", "", "", "", ""]
     errors = [NotSent("no broker took it"), OutcomeUnknown("no broker confirmed it"), None]
 
     def send(record, timeout):
@@ -568,21 +579,39 @@ def test_a_mode_is_read_as_the_call_has_set_it_and_shown_by_the_event_loop():
         )
         before = device(proxy)._shown["adminMode"]
         with pytest.raises(tango.DevFailed, match="adminMode OFFLINE was not sent: another device server is alive"):
-            proxy.adminMode = offline
+            set_mode(proxy, operator=operator)
+        with pytest.raises(tango.DevFailed, match="from ONLINE the SKA control model does not lead to RESERVED"):
+            set_mode(proxy, "RESERVED", operator)
         for text in (
             "was not sent, and will not take effect: no broker took it",
             "outcome unknown: no broker confirmed",
         ):
             with pytest.raises(tango.DevFailed, match=text):
-                proxy.adminMode = offline
+                set_mode(proxy, operator=operator)
             assert proxy.adminMode != offline
-        proxy.adminMode = offline
+        set_mode(proxy, operator=operator)
         assert proxy.adminMode == offline
         assert len(written) == 1
         assert device(proxy)._shown["adminMode"] is before
         settings = DeviceSettings(states).readings(1.0)
         assert [reading.value for _, one, reading in settings if one == "adminMode"] == ["OFFLINE"]
-        assert [one.topic for one, _ in written] == ["settings"], "where no controller may write"
+        ((record, _),) = written
+        assert record.topic == "settings", "where no controller may write"
+        assert decode_state(record.value).operator == operator
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("OFFLINE", "expected a JSON object with the keys mode and operator, got 'OFFLINE'"),
+        ('{"mode": "OFFLINE"}', "expected a JSON object with the keys mode and operator, got"),
+        ('{"mode": "OFFLINE", "operator": "\\n"}', r"\$\.operator: expected a name without control characters, got"),
+        ('{"mode": "AWAY", "operator": "ann"}', r"\$\.mode: expected one of ONLINE, OFFLINE, .*, got 'AWAY'"),
+    ],
+)
+def test_a_mode_is_set_by_its_label_and_in_a_name(argument, text):
+    with context("SdpMaster") as proxy, pytest.raises(tango.DevFailed, match=text):
+        proxy.SetAdminMode(argument)
 
 
 def test_a_handler_without_an_entry_stops_the_server():

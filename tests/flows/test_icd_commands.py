@@ -154,6 +154,7 @@ MESSAGES = {
         origin="controller",
         command="1795255000_17_Scan",
         client="10.0.0.7, process 4242",
+        operator="ann",
     ),
 }
 

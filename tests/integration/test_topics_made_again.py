@@ -133,8 +133,7 @@ def test_what_went_while_the_server_was_stopped_is_invalid_until_it_is_reported_
     server = deployment.server("subarray")
     report(State="ON", obsState="READY")
     until_equal(shown, ("ON", "VALID"), "what the controller has reported")
-    offline, online = (ICD.enums["AdminMode"].index(mode) for mode in ("OFFLINE", "ONLINE"))
-    deployment.proxy(device).adminMode = offline
+    deployment.proxy(device).adminMode = ICD.enums["AdminMode"].index("OFFLINE")
     until_equal(lambda: shown()[0], "DISABLE", "the mode of an operator")
     shown_at = CLOCK.now_us() // 1000
     until(lambda: any(one.timestamp()[1] > shown_at for one in deployment.messages("snapshots")), "a snapshot of it")
@@ -150,6 +149,8 @@ def test_what_went_while_the_server_was_stopped_is_invalid_until_it_is_reported_
     assert "commands are refused: adminMode is not known" in deployment.proxy(device).Status()
     until(lambda: "alive" not in why_refused(), "nobody else holds the lease")
     assert "Command Off not allowed: adminMode is not known" in why_refused()
-    deployment.proxy(device).adminMode = online
+    deployment.proxy(device).SetAdminMode(json.dumps({"mode": "ONLINE", "operator": "ann"}))
+    (entry,) = json.loads(deployment.command("audit", "--kind", "mode", "--json"))
+    assert (entry["act"], entry["target"], entry["operator"]) == ("adminMode ONLINE", device, "ann")
     report(State="ON", obsState="IDLE")
     until_equal(shown, ("ON", "VALID"), "the controller has reported")

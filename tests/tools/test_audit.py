@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -13,7 +12,6 @@ from facade.admin import redrive
 from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
-from facade.flows.overview.page_acts import act_record
 from facade.kernel.bus.port import Record
 from facade.kernel.cli.app import app
 from facade.kernel.clock import SystemClock
@@ -22,7 +20,6 @@ from facade.kernel.errors import CommandRefused
 from facade.kernel.icd.load import load as load_icd
 from facade.kernel.manifest import AuditEntry
 from facade.sdp.device_state import state_record
-from facade.sdp.messages import PageAct
 from facade.tools.audit import dead_letter_entry, rests_on, sources
 from tests.support.alerting import alert
 from tests.support.commanding import SUBARRAY, Bench
@@ -39,10 +36,11 @@ def acted(now: float, comment: str = "seen") -> Record:
     return action_records(action)[0]
 
 
-def mode(now: float, client: str = WHO) -> Record:
+def mode(now: float, operator: str = "") -> Record:
     message = StateMessage(
-        device=SUBARRAY, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=client
-    )
+        device=SUBARRAY, attribute="adminMode", value="OFFLINE", time=round(now * 1e6), origin=SUBARRAY, client=WHO,
+        operator=operator,
+    )  # fmt: skip
     return state_record(message, "settings")
 
 
@@ -91,62 +89,15 @@ def test_commands_from_hosts_that_are_not_listed_are_refused_with_the_reason() -
 
 
 def test_of_states_and_alerts_only_what_people_do_is_listed() -> None:
-    found = mode_entry(mode(5.0))
-    assert found == AuditEntry(5_000_000, "adminMode OFFLINE", SUBARRAY, WHO, "", kind="mode")
+    for operator in ("", "eve"):
+        found = mode_entry(mode(5.0, operator))
+        assert found == AuditEntry(5_000_000, "adminMode OFFLINE", SUBARRAY, WHO, operator, kind="mode")
     assert "state" not in sources(), "controllers write there, also that somebody has set a mode"
     assert sources()["alert-actions"](acted(6.0)) == AuditEntry(
         6_000_000, "ACKNOWLEDGE", "storageLow@s/1", WHO, "bob", "seen", "alarm"
     )
     assert sources()["alert-actions"](alert()) is None
     assert "alerts" not in sources(), "each source of alerts may write there, also that somebody has acted"
-
-
-def at_page(now: float, person: str = "eve", process: int = 4242, host: str = "web-1", **more: Any) -> Record:
-    return act_record(
-        PageAct(
-            act="admin-mode", person=person, address="10.1.1.1", target=SUBARRAY, text="mode OFFLINE",
-            time=round(now * 1e6), origin=f"{host}, process {process}", **more,
-        )
-    )  # fmt: skip
-
-
-def test_a_mode_that_a_person_sets_on_the_page_is_one_line_with_the_person(log: dict[str, list[Record]]) -> None:
-    """Device and page each have a record of it; their clocks differ by less than a minute."""
-    now = SystemClock().now()
-
-    def lines() -> list[tuple[str, str, str, str]]:
-        done = CliRunner().invoke(app, ["audit", "--json", "--kind", "mode"])
-        return [(one["operator"], one["client"], one["said"], one["rests_on"]) for one in json.loads(done.output)]
-
-    log |= {"settings": [mode(now - 300), mode(now - 200)], "page-acts": [at_page(now - 195)]}
-    (_, client, _, _), (person, both, said, rests) = lines()
-    assert (client, person, both) == (WHO, "eve", "10.1.1.1 by web-1, process 4242")
-    assert said == f"written by {WHO}"
-    assert rests.count("nothing: the brokers ask for no login") == 2
-    # A mode of another process, of another time, or that was refused is not the person's.
-    for other in (at_page(now - 200, process=42), at_page(now - 100), at_page(now - 200, refused=True)):
-        log["page-acts"] = [other]
-        assert [one[:2] for one in lines() if not one[0]] == [("", WHO), ("", WHO)]
-    # In containers each process may have the same number: of two clients neither gets the person.
-    log["page-acts"] = [at_page(now - 199)]
-    log["settings"] = [mode(now - 201, "10.0.0.9, process 4242"), mode(now - 200)]
-    assert sorted(one[0] for one in lines()) == ["", "", "eve"]
-    # Unless the page says where it runs. A record of another host is not the person's, also if it is the only one.
-    page, program = "10.0.0.7", "10.0.0.9"
-    log["page-acts"] = [at_page(now - 199, host=f"web-1 ({page})")]
-    for hosts, expected in (
-        ((program, page), {("", f"{program}, process 4242"), ("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
-        ((program,), {("", f"{program}, process 4242"), ("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
-        (("127.0.0.1",), {("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
-        (("this host (web-1)",), {("eve", f"10.1.1.1 by web-1 ({page}), process 4242")}),
-    ):
-        log["settings"] = [mode(now - 200, f"{host}, process 4242") for host in hosts]
-        assert {one[:2] for one in lines()} == expected
-        assert sum(one[0] == "eve" for one in lines()) == 1
-    # Each record is of one act.
-    log["settings"] = [mode(now - 300), mode(now - 200)]
-    log["page-acts"] = [at_page(now - 199), at_page(now - 198, "ann")]
-    assert sorted(one[0] for one in lines()) == ["", "ann", "eve"]
 
 
 def test_a_redrive_says_who_put_the_record_back() -> None:

@@ -405,6 +405,8 @@ def _checks(system: LiveSystem, of: Subject) -> Iterable[LiveCheck]:
         return _command_checks(system, of)
     if of.entry.name in ("ApproveCommand", "WithdrawCommand"):
         return (LiveCheck("effect", not_shown("which commands wait for a second person is a setting")),)
+    if of.entry.name == "SetAdminMode":
+        return (LiveCheck("effect", not_shown("a mode would be set, which is for the operators of the deployment")),)
     if of.entry.name == "GiveCommand":
         why = _why_not_given(system, of)
         judge = not_shown(why) if why else lambda system, _: judge_name(run_of(system), bus_of(system))

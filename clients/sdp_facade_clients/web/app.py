@@ -80,7 +80,6 @@ def make_app(
     comment: Callable[[PageAct], None] | None = None,
     sign_on: SignOn | None = None,
     displays: Displays | None = None,
-    address: str = "",
 ) -> Starlette:
     """Make the web application.
 
@@ -104,10 +103,8 @@ def make_app(
         Signs people in by a provider, beside tokens; None: there is none.
     displays
         Displays that all browsers share; None: each browser keeps its own.
-    address
-        Of this host, as devices see it; empty: unknown.
     """
-    journal = Journal(keep, SystemClock(), address)
+    journal = Journal(keep, SystemClock())
     pages = _Pages(feed, site, doors, follow, problem, before, answers, journal, comment, sign_on, displays)
 
     @asynccontextmanager
@@ -263,7 +260,7 @@ class _Pages:
             "alarm": acted(
                 PageRole.OPERATOR, lambda person, asked: site.alarm_action(person, str(asked.get("action")), asked)
             ),
-            "admin-mode": acted(PageRole.EXPERT, lambda _, asked: site.admin_mode(*text(asked, *mode))),
+            "admin-mode": acted(PageRole.EXPERT, lambda person, asked: site.admin_mode(person, *text(asked, *mode))),
         }
 
     def _logged(self, handler: Endpoint) -> Endpoint:

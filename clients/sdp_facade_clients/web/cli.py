@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -160,7 +159,6 @@ def web(
             problem=lambda: following.problem,
             sign_on=sign_on,
             displays=Displays(displays, clock) if displays is not None else None,
-            address=_own_address(tango_host),
             **kept,
             **(_archived(archive, post_mortems, icd, site, clock) if archive else {}),
         )
@@ -198,17 +196,6 @@ def _network(text: str) -> str:
         return str(ipaddress.ip_network(text))
     except ValueError as error:
         raise ConfigError(f"--proxy: expected an address or a network such as 192.0.2.0/28, got {error}") from error
-
-
-def _own_address(tango_host: str) -> str:
-    """Return the address from which this host reaches the Tango database, and so the devices; empty: unknown."""
-    host, _, port = tango_host.partition(",")[0].rpartition(":")
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unused:
-            unused.connect((host, int(port)))  # sends nothing
-            return str(unused.getsockname()[0])
-    except OSError:
-        return ""
 
 
 @contextmanager

@@ -26,18 +26,11 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class Journal:
-    """Writes each request, with person, address and result, to the log and to the audit.
+    """Writes each request, with person, address and result, to the log and to the audit."""
 
-    Parameters
-    ----------
-    address
-        Address of this host, as devices see it, because processes in different containers may have the same number.
-        Empty: unknown.
-    """
-
-    def __init__(self, keep: Callable[[PageAct], None], clock: Clock, address: str = "") -> None:
+    def __init__(self, keep: Callable[[PageAct], None], clock: Clock) -> None:
         self._keep, self._clock = keep, clock
-        self._origin = f"{socket.gethostname()}{address and f' ({address})'}, process {os.getpid()}"
+        self._origin = f"{socket.gethostname()}, process {os.getpid()}"
 
     def note(self, request: Request, error: Exception | None, answer: str = "") -> None:
         """Note an act, with the error if it was refused."""
@@ -59,7 +52,8 @@ class Journal:
         )
         told = ", ".join(f"{name} {one}" for name, one in asked.items() if name != "device")
         is_trial = act == "redrive" and asked.get("put_back") is not True
-        if isinstance(error, RequestRefused) or (act in page_acts.KEPT and not is_trial):
+        kept = page_acts.KEPT if error is None else page_acts.KEPT_REFUSED
+        if isinstance(error, RequestRefused) or (act in kept and not is_trial):
             target = str(asked.get("device") or asked.get("source") or "")
             self._keep(self.act(request, target, told if error is None else str(error), refused=error is not None))
 

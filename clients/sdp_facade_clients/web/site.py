@@ -28,7 +28,6 @@ from sdp_facade_clients.web.following import is_followed
 
 ALERTS: Final = "SdpAlerts"
 MASTER: Final = "SdpMaster"
-ADMIN_MODE: Final = "adminMode"
 NODE_FIGURES: Final = "nodeFigures"
 LONGEST_SHELF: Final = 7 * 86400.0
 _DECISIONS: Final = {"approve": "ApproveCommand", "withdraw": "WithdrawCommand"}
@@ -262,13 +261,10 @@ class Site:
         content = request(alarm, action, user=person.name, comment=comment, duration=duration)
         return str(self._only(ALERTS).command(action.command, json.dumps(content)))
 
-    def admin_mode(self, device: str, label: str) -> None:
-        """Set the administrative mode of a device."""
-        entry = _known(self._attributes(device), ADMIN_MODE, "attribute")
-        labels = self._icd.enums[str(entry.enum)]
-        if label not in labels:
-            raise ConfigError(f"mode: expected one of {', '.join(labels)}, got {label!r:.50}")
-        self._asked(device).write(ADMIN_MODE, labels.index(label))
+    def admin_mode(self, person: Person, device: str, label: str) -> None:
+        """Set the administrative mode of a device in the name of a person; errors as of `command`."""
+        self.require(device, "adminMode")
+        self._asked(device).set_mode(label, person.name)
 
     def _kind(self, device: str) -> DeviceClass:
         return self._icd.classes[_known(self._devices(), device, "device")]

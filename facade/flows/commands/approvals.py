@@ -8,7 +8,7 @@ writes the outcome; from then on this server takes no approval, whether or not t
 
 import logging
 import re
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 
@@ -31,18 +31,23 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _SUBJECT = re.compile(r"<([^<>\s]+#[^<>\s]+)>\s*$")
 
 
-class Decision(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The JSON argument of ApproveCommand and WithdrawCommand: the waiting command and the name of a second person."""
+class Named(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A JSON argument with the name of the person who acts."""
 
-    id: str
     operator: Name
 
 
-_decode_decision = msgspec.json.Decoder(Decision).decode
+class Decision(Named, kw_only=True):
+    """The JSON argument of ApproveCommand and WithdrawCommand: the waiting command and the name of a second person."""
+
+    id: str
 
 
-def read_decision(text: str, where: str) -> Decision:
-    """Read the argument of ApproveCommand or WithdrawCommand.
+_Named = TypeVar("_Named", bound=Named)
+
+
+def read_named(kind: type[_Named], text: str, where: str) -> _Named:
+    """Read a JSON argument with the name of the person who acts.
 
     Raises
     ------
@@ -50,12 +55,12 @@ def read_decision(text: str, where: str) -> Decision:
         It has another form, or the name of the operator is not one that can be shown.
     """
     try:
-        decision = _decode_decision(text)
+        named = msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeError) as error:
-        form = "expected a JSON object with the keys id and operator"
+        form = f"expected a JSON object with the keys {' and '.join(sorted(kind.__struct_fields__))}"
         raise CommandRefused(FAILED, f"argument: {error}; {form}, got {text!r:.200}", where) from error
-    require_name(decision.operator, where)
-    return decision
+    require_name(named.operator, where)
+    return named
 
 
 def require_name(operator: str, where: str) -> None:

@@ -53,4 +53,4 @@ def mode_entry(record: Record) -> AuditEntry | None:
     if isinstance(found, Suppressed | RecordRejected):
         return None
     act = f"{found.attribute} {found.value}"
-    return AuditEntry(found.time, act, found.device, found.client, "", kind="mode")
+    return AuditEntry(found.time, act, found.device, found.client, found.operator, kind="mode")

@@ -10,12 +10,13 @@ from facade.kernel.manifest import AuditEntry
 from facade.sdp.messages import PageAct
 
 TOPIC: Final = "page-acts"
-_KINDS: Final = {"admin-mode": "mode", "redrive": "redrive", "sign-in": "sign-in", "sign-out": "sign-in"}
+_KINDS: Final = {"redrive": "redrive", "sign-in": "sign-in", "sign-out": "sign-in"}
 KEPT: Final = _KINDS.keys()
 """Acts that are kept when they are done as well; other records have the rest, with the person."""
+KEPT_REFUSED: Final = KEPT | {"admin-mode"}
+"""Acts that are kept when a device refused them: it writes no record of a mode that it did not set."""
 COMMENT: Final = "comment"
 """A comment about a command, a time or anything else: its record is durable before the person hears that it is kept."""
-_MODE: Final = "admin-mode"
 _decode = BatchDecoder(PageAct).decode_one
 
 
@@ -30,9 +31,6 @@ def page_entry(record: Record) -> AuditEntry | None:
     if not isinstance(found, PageAct):
         return None
     act, kind = f"{found.act} at the page", (_KINDS | {COMMENT: COMMENT}).get(found.act, "refusal")
-    client = found.address
-    if found.act == _MODE and not found.refused:  # as the record of the device has it, to which it adds the person
-        act, client = f"adminMode {found.text.removeprefix('mode ')}", f"{found.address} by {found.origin}"
     if found.refused:
         act, kind = f"{found.act} refused by the page", "refusal"
-    return AuditEntry(found.time, act, found.target or found.origin, client, found.person, found.text, kind)
+    return AuditEntry(found.time, act, found.target or found.origin, found.address, found.person, found.text, kind)
