@@ -195,7 +195,7 @@ class _Pages:
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem(), **more}),
             "openapi.json": asked(document),
-            "at": asked(self._at, "time", "device", "post_mortem", places=self._of_archive),
+            "at": asked(self._at, "time", "device", "step", "count", "post_mortem", places=self._of_archive),
             "post-mortems": asked(self._post_mortems, "condition", "source", "raised_at", places=self._of_archive),
             "differences": asked(self._differences, "time", "against", places=self._of_archive),
             "history": asked(
@@ -304,8 +304,8 @@ class _Pages:
         is_person = bool(self._person(request).name)
         return json_answer(await self._of_displays.run(lambda: self._shared().read(id, version), is_person=is_person))
 
-    def _at(self, time: str, device: str, post_mortem: str) -> Any:
-        return self._archived().of(post_mortem).at(time, device)
+    def _at(self, *asked: str) -> Any:
+        return self._archived().of(asked[-1]).at(*asked[:-1])
 
     def _timeline(self, device: str, begin: str, end: str, post_mortem: str) -> Any:
         of = self._timelines
