@@ -165,7 +165,7 @@ class _Pages:
         async def answer(request: Request) -> Response:
             if is_foreign(request.headers.get("sec-fetch-site", "")):
                 raise RequestRefused(403, "Sec-Fetch-Site: expected this page, got another site")
-            self._doors.questions.count(self._person(request).name or _address(request))
+            self._doors.questions.count(self._who(request))
             return await handler(request)
 
         return answer
@@ -186,7 +186,8 @@ class _Pages:
             async def answer(request: Request) -> Response:
                 given = tuple(",".join(request.query_params.getlist(name)) for name in names)
                 version = 0 if about is None else self._feed.changed(about(*given))
-                return await shared.answer(given, version, is_person=bool(self._person(request).name))
+                is_person = bool(self._person(request).name)
+                return await shared.answer(request, given, version, self._who(request), is_person=is_person)
 
             return answer
 
@@ -452,6 +453,9 @@ class _Pages:
 
     def _person(self, request: Request, *, used: bool = False) -> Person:
         return self._doors.who(_session(request), used=used)
+
+    def _who(self, request: Request) -> str:
+        return self._person(request).name or _address(request)
 
     def _is_unconfirmed(self, request: Request) -> bool:
         return self._sign_on is not None and self._sign_on.is_unconfirmed(self._doors.key_of(_session(request)))
