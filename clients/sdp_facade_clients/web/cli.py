@@ -1,5 +1,6 @@
 """The sub-command ``web`` of ``sdp-facade``: serves the operator's page."""
 
+import gc
 import ipaddress
 import os
 import socket
@@ -128,6 +129,8 @@ def web(
     from sdp_facade_clients.web.oidc import make_sign_on
     from sdp_facade_clients.web.site import ALERTS, Site
 
+    # An answer from the archive makes thousands of objects, and they hold no cycles.
+    gc.set_threshold(100_000)
     icd, clock = load(), SystemClock()
     given = read_tokens(os.environ.get(TOKENS, ""), TOKENS)
     by_token = TokenFile(tokens, clock) if tokens is not None else lambda: given
