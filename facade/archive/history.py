@@ -183,7 +183,7 @@ class HistoryArchive:
         self._require(partitions, time, time + Duration(1))
         return self._at(time - SILENT_US, time)
 
-    def go_on(self, known: dict[str, Point], time: Time, later: Time) -> dict[str, Point | None]:
+    def advance(self, known: dict[str, Point], time: Time, later: Time) -> dict[str, Point | None]:
         """Bring the values of a time to a later one, and return what changed by name; None: it is no longer known."""
         self._require(self._partitions(), later, later + Duration(1))
         newest = self._at(time + Duration(1), later)

@@ -104,7 +104,7 @@ class MomentArchive:
         for number in range(count):
             if number:
                 try:
-                    changed = self._history.go_on(known, _end(second), _end(second + step))
+                    changed = self._history.advance(known, _end(second), _end(second + step))
                 except ArchiveError:
                     return  # who asks for that second is told why
                 second += step

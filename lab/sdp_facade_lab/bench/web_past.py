@@ -158,9 +158,10 @@ async def play(port: int, number: int, seconds: int, asked: Asked, clock: Clock)
             opened = asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.1.{number + 1}", 0))
             readers[path], writers[path] = await opened
         writers[path].write(f"GET /api/{path}?{urlencode(given)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        head = await asyncio.wait_for(readers[path].readuntil(b"\r\n\r\n"), _LONGEST)
-        length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
-        await readers[path].readexactly(int(length.partition(b":")[2]))
+        async with asyncio.timeout(_LONGEST):  # `wait_for` may ignore that the bench ends
+            head = await readers[path].readuntil(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            await readers[path].readexactly(int(length.partition(b":")[2]))
         asked.questions += 1
         asked.refused += b" 200 " not in head.partition(b"\r\n")[0]
         return clock.monotonic() - began
