@@ -181,10 +181,21 @@ class HistoryArchive:
         """Return the values of all attributes at a time [Unix us], by name."""
         partitions = self._partitions()
         self._require(partitions, time, time + Duration(1))
-        return self._at(time)
+        return self._at(time - SILENT_US, time)
 
-    def _at(self, time: Time) -> dict[str, Point]:
-        newest = self._newest.at(time - SILENT_US, time)
+    def advance(self, known: dict[str, Point], time: Time, later: Time) -> dict[str, Point | None]:
+        """Bring the values of a time to a later one, and return what changed by name; None: it is no longer known."""
+        self._require(self._partitions(), later, later + Duration(1))
+        newest = self._at(time + Duration(1), later)
+        changed = {name: one for name, one in newest.items() if name not in known or one[1] != known[name][1]}
+        known |= newest
+        gone = [name for name, (at, _) in known.items() if at < later - SILENT_US]
+        for name in gone:
+            del known[name]
+        return changed | dict.fromkeys(gone)
+
+    def _at(self, begin: Time, time: Time) -> dict[str, Point]:
+        newest = self._newest.at(begin, time)
         return {key.decode(errors="replace"): (one.at, one.content) for key, one in sorted(newest.items())}
 
     # Files
@@ -212,7 +223,8 @@ class HistoryArchive:
             raise ArchiveError(f"expected a time from {utc_text(first)} to {utc_text(last)}, got {asked}")
 
     def _nothing(self, partitions: list[list[str]], name: str, begin: Time, end: Time) -> str:
-        names = self._at(min(end, self._extent(partitions)[1]))
+        last = min(end, self._extent(partitions)[1])
+        names = self._at(last - SILENT_US, last)
         lowered = {one.lower(): one for one in names}
         near = [one for one in lowered if one.endswith(f"/{name.lower()}")][:_MOST_NAMES]
         near = near or get_close_matches(name.lower(), lowered, _MOST_NAMES)

@@ -5,13 +5,14 @@ a restart of the device server, and `Past` folds commands and acknowledgements. 
 whose state was written before `ALARMS_BACK`, and commands given before `COMMANDS_BACK`, are left out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from heapq import nlargest
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 
+from facade.archive.files import ArchiveError
 from facade.archive.history import HistoryArchive, Point
 from facade.archive.newest import NewestRecords, ReadCache, undecoded
 from facade.archive.reading import read_batches
@@ -91,12 +92,31 @@ class MomentArchive:
         ArchiveError
             The archive has no history of that time, or cannot be read.
         """
-        second, points = self.values(time)
-        until = second + SECOND - Duration(1)
-        values: dict[str, dict[str, list[Any]]] = {}
-        for name, (_, one) in points.items():
+        return next(self.steps(time, SECOND, 1))
+
+    def steps(self, time: Time, step: Duration, count: int) -> Iterator[dict[str, Any]]:
+        """Yield what `at` returns for seconds that follow each other, `step` apart, up to the end of the archive.
+
+        The first one has all `values`, and each other one those that differ from the one before; None: no longer known.
+        """
+        second, known = self.values(time)
+        changed: Mapping[str, Point | None] = known
+        for number in range(count):
+            if number:
+                try:
+                    changed = self._history.advance(known, _end(second), _end(second + step))
+                except ArchiveError:
+                    return  # who asks for that second is told why
+                second += step
+            yield self._shown(second, changed)
+
+    def _shown(self, second: Time, points: Mapping[str, Point | None]) -> dict[str, Any]:
+        until = _end(second)
+        values: dict[str, dict[str, list[Any] | None]] = {}
+        for name, point in points.items():
             device, _, attribute = name.rpartition("/")
-            values.setdefault(device, {})[attribute] = [one.value, one.quality, as_seconds(one.time), ""]
+            told = None if (one := point and point[1]) is None else [one.value, one.quality, as_seconds(one.time), ""]
+            values.setdefault(device, {})[attribute] = told
         unknown: dict[str, str] = {}
 
         def part(name: str, make: Callable[[Time], Any], *topics: str) -> Any:
@@ -117,7 +137,7 @@ class MomentArchive:
     def values(self, time: Time) -> tuple[Time, dict[str, Point]]:
         """Return a time's second [Unix us], and the values of all attributes at its end, by name; errors as of `at`."""
         second = as_time(float(as_seconds(time) // 1))
-        return second, self._history.at(second + SECOND - Duration(1))
+        return second, self._history.at(_end(second))
 
     def _alarms(self, until: Time) -> list[dict[str, Any]]:
         device = str(self._icd.classes[ALERTS_CLASS].device)
@@ -183,3 +203,7 @@ class MomentArchive:
         headers = (tuple((one["name"], one["value"]) for one in row or ()) for row in rows)
         letters = (original(Record(topic=DEAD, key=None, value=None, headers=some)) for some in headers)
         return frozenset((one.partition, one.offset) for one in letters if one.topic == ACKS)
+
+
+def _end(second: Time) -> Time:
+    return second + SECOND - Duration(1)

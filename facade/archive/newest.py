@@ -1,9 +1,9 @@
 """The newest record of each key before a time, and all records of a time, from the files of a topic.
 
 Files never change, so a reader keeps the times of each file, the newest record of each of its keys, and the rows of the
-files that it read last. A second look at a near time therefore opens no file, starts no thread, and decodes only the
-records that came in between. For a file that ends before the time, the newest records are enough; the rows are searched
-only if the time lies within the file.
+files that it read last. A second look at a near time therefore opens no file, and starts no thread. For a file that
+ends before the time, the newest records are enough; the rows are searched, and their newest records decoded, only if
+the time lies within the file.
 """
 
 from collections import OrderedDict
@@ -34,8 +34,6 @@ _MOST_ROWS = 6
 """Files whose rows are kept, each of up to 32 MB."""
 _MOST_RECORDS = 2_000
 """Files whose records are kept, of topics with few records."""
-_MOST_DECODED = 20_000
-"""Decoded records that are kept: all attributes, of some minutes that are played."""
 _Key = TypeVar("_Key")
 _Read = TypeVar("_Read")
 
@@ -119,7 +117,6 @@ class NewestRecords:
         self._listed: tuple[Sequence[str], list[list[str]]] = (), []
         self.span = ReadCache(self._read_span, _MOST_FILES)
         self._rows = lru_cache(_MOST_ROWS)(self._read_rows)
-        self._record = lru_cache(_MOST_DECODED)(self._read_record)
         self.whole: ReadCache[str, dict[bytes, Newest]] = ReadCache(
             lambda name: self._search(name, NEVER, FOREVER), _MOST_FILES
         )
@@ -195,19 +192,18 @@ class NewestRecords:
         ends = np.append(np.flatnonzero(np.diff(rows.key[places])), len(places) - 1) if len(places) else places
         newest = places[ends]
         found, first = {}, 0
-        for end, row, key in zip(ends.tolist(), newest.tolist(), rows.key[newest].tolist(), strict=True):
-            if (one := self._record(name, row)) is None:
-                before = places[first:end][::-1].tolist()
-                one = next((earlier for at in before if (earlier := self._record(name, at)) is not None), None)
+        columns = (one[newest].tolist() for one in (rows.key, rows.at, rows.offset))
+        values = rows.values.take(pa.array(newest)).to_pylist()  # at once, as each alone would take ten times as long
+        for end, key, at, offset, value in zip(ends.tolist(), *columns, values, strict=True):
+            one, place = Newest(at, offset, self._decode(value)), end
+            while one.content is None and place > first:
+                row = int(places[place := place - 1])
+                content = self._decode(rows.values[row].as_py())
+                one = Newest(Time(int(rows.at[row])), int(rows.offset[row]), content)
             first = end + 1
-            if one is not None:
+            if one.content is not None:
                 found[rows.keys[key]] = one
         return found
-
-    def _read_record(self, name: str, row: int) -> Newest | None:
-        rows = self._rows(name)
-        content = self._decode(rows.values[row].as_py())
-        return None if content is None else Newest(Time(int(rows.at[row])), int(rows.offset[row]), content)
 
     def _read_span(self, name: str) -> tuple[Time, Time]:
         with opened(self._store, name) as file:

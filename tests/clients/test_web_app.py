@@ -10,7 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.overview.page_acts import act_record, page_entry
@@ -24,7 +26,7 @@ from sdp_facade_clients.web import STATIC, answers
 from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import cli as web_cli
 from sdp_facade_clients.web import site as web_site
-from sdp_facade_clients.web.answers import Places
+from sdp_facade_clients.web.answers import Places, Shared
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.doors import Doors, TooManyRequests, read_tokens
 from sdp_facade_clients.web.feed import Feed
@@ -421,6 +423,41 @@ def test_calls_that_come_at_once_are_counted_before_any_has_begun() -> None:
     *answers, of_person = asyncio.run(ask())
     assert of_person is None
     assert [type(one) for one in answers] == [type(None)] * 9 + [TooManyRequests] * 51
+
+
+def test_one_address_does_not_fill_the_queue_and_who_has_gone_is_not_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on, called = threading.Event(), list[str]()
+
+    def call(of: str) -> str:
+        called.append(of)
+        assert go_on.wait(HANG)
+        return of
+
+    def request(kind: str) -> Request:
+        async def receive() -> Message:
+            return {"type": kind}
+
+        return Request({"type": "http"}, receive)
+
+    async def ask() -> list[object]:
+        shared = Shared(call, Places(anybody=1, people=1))
+        here, gone = request("http.request"), request("http.disconnect")
+        asked = [(here, f"a{number}", "a") for number in range(20)] + [(gone, "b", "b"), (here, "c", "c")]
+        asked += [(gone, "both", "d"), (here, "both", "e")]
+        tasks = [
+            asyncio.create_task(shared.answer(one, (of,), 0, who, is_person=False), name=of) for one, of, who in asked
+        ]
+        while sum(one.done() for one in tasks) < 20 - 9:
+            await asyncio.sleep(0)
+        go_on.set()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    given = asyncio.run(ask())
+    assert called == [*(f"a{number}" for number in range(9)), "c", "both"]
+    refused = [isinstance(one, TooManyRequests) for one in given]
+    assert refused == [False] * 9 + [True] * 11 + [True, False, False, False]
+    monkeypatch.setattr(answers, "_LONGEST_WAIT", -1.0)
+    assert all(isinstance(one, TooManyRequests) for one in asyncio.run(ask())), "who has waited for long is refused"
 
 
 def test_arguments_are_checked_for_people_only_and_in_a_process_that_is_ended(

@@ -1,6 +1,7 @@
 """Histories and past seconds over HTTP: by the OpenAPI document, by the requests of the pages, and what is refused."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from starlette.testclient import TestClient
 
 from facade.archive.post_mortem import post_mortem_of
 from facade.archive.stores import FolderStore
-from facade.kernel.clock import ManualClock, Time, utc_text
+from facade.kernel.bus.memory import MemoryLog
+from facade.kernel.clock import SECOND, ManualClock, Time, utc_text
 from sdp_facade_clients.web.app import make_app
 from sdp_facade_clients.web.archived import ArchivedAnswers
 from sdp_facade_clients.web.doors import Doors, read_tokens
@@ -22,7 +24,7 @@ from sdp_facade_clients.web.following import MOST_DEVICES
 from sdp_facade_clients.web.openapi import document
 from sdp_facade_clients.web.site import Site
 from tests.archive.test_history_archive import RATE, archived, record
-from tests.archive.test_moment_archive import SUBARRAY, at, night
+from tests.archive.test_moment_archive import SUBARRAY, TOPICS, at, night
 from tests.clients.test_web_feed import Scene
 from tests.support.archives import START
 from tests.support.overview import ICD, MASTER
@@ -109,8 +111,11 @@ def test_each_answer_is_as_the_document_says(page: TestClient, request_: dict[st
 
 def test_the_document_is_given(page: TestClient) -> None:
     assert page.get("/api/openapi.json").json() == document()
-    for path, name in (("/api/at", "Moment"), ("/api/at?time=2027-01-15T08:05:00Z", "Moment")):
-        validator(name).validate(page.get(path).json())
+    for path in ("/api/at", "/api/at?time=2027-01-15T08:05:00Z", "/api/at?time=2027-01-15T08:05:00Z&step=2&count=3"):
+        validator("Moment").validate(page.get(path).json())
+    assert [page.get(f"/api/at?{wrong}").status_code for wrong in ("count=61", "step=0", "step=11&count=60")] == [
+        400
+    ] * 3
 
 
 def test_two_seconds_are_compared(page: TestClient) -> None:
@@ -203,6 +208,50 @@ def test_of_many_devices_of_a_class_one_is_given_whole(tmp_path: Path) -> None:
     answers = ArchivedAnswers(FolderStore(tmp_path), ICD, made, ManualClock(), 50)
     values = answers.at("", nodes[7])["values"]
     assert [len(values[node]) for node in nodes] == [2 if node == nodes[7] else 1 for node in nodes]
+
+
+@pytest.fixture(scope="module")
+def changing(tmp_path_factory: pytest.TempPathFactory) -> ArchivedAnswers:
+    """Ten minutes in which alarms and commands change, values come and go, and one class has many devices."""
+    folder, log = tmp_path_factory.mktemp("changing"), MemoryLog(dict.fromkeys(TOPICS, 1))
+    nodes = [f"mid-sdp/ingest/{node:04d}" for node in range(MOST_DEVICES + 1)]
+    for second in range(0, 600, 7):
+        some = {f"{nodes[0]}/State": "ON", f"{nodes[second % 5]}/State": "STANDBY" if second > 300 else "ON"}
+        some |= {RATE: second // 20, f"{nodes[second % 64]}/heapsLate": float(second)}
+        some |= {f"{MASTER}/healthState": "OK"} if second % 200 < 60 else {}
+        for name, value in some.items():
+            log.append(record(second * SECOND, value, name))
+        log.append(
+            replace(record(second * SECOND, 0, f"{SUBARRAY}/ebID"), value=b"no message" if second % 2 else b"{}")
+        )
+    night(folder, log)
+    made = site(DEVICES | dict.fromkeys(nodes, "SdpIngestNode"))
+    return ArchivedAnswers(FolderStore(folder), ICD, made, ManualClock(), 50)
+
+
+def after(shown: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
+    """Return what is shown after a step, as the page does, without devices and figures of which nothing is known."""
+
+    def joined(name: str, before: dict[str, Any]) -> dict[str, Any]:
+        names = before.keys() | step[name].keys()
+        found = {one: before.get(one, {}) | step[name].get(one, {}) for one in names}
+        known = {one: {at: value for at, value in some.items() if value is not None} for one, some in found.items()}
+        return {one: some for one, some in known.items() if some}
+
+    nodes = {name: row if isinstance(row, dict) else dict(enumerate(row)) for name, row in shown["nodes"].items()}
+    return shown | step | {"values": joined("values", shown["values"]), "nodes": joined("nodes", nodes), "steps": []}
+
+
+@given(st.integers(0, 689), st.integers(1, 100), st.integers(1, 60))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_step_is_what_its_second_shows_alone(changing: ArchivedAnswers, first: int, step: int, count: int) -> None:
+    count = min(count, 600 // step)
+    begun = changing.at(utc_text(at(first)), DEVICE, f"{step}", f"{count}")
+    shown, nothing = begun, {"values": {}, "nodes": {}}
+    for second, one in zip(range(first, 10**6, step), [nothing, *begun["steps"]], strict=False):
+        shown = after(shown, one)
+        assert shown == after(changing.at(utc_text(at(second)), DEVICE), nothing)
+    assert len(begun["steps"]) + 1 == min(count, -(-(690 - first) // step))  # an attribute is known for 90 s
 
 
 def test_nobody_acts_in_the_past(page: TestClient) -> None:

@@ -15,7 +15,7 @@ from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import CLEARED, Alert, alert_record, state_record
 from facade.infra.ports import choose_port
 from facade.kernel.bus.memory import MemoryLog
-from facade.kernel.clock import Clock, SystemClock, utc_text
+from facade.kernel.clock import Clock, SystemClock, as_time, utc_text
 from facade.sdp import alarm_states as states
 from sdp_facade_clients.web import app as web_app
 from sdp_facade_clients.web import site as web_site
@@ -136,6 +136,26 @@ def test_a_second_of_the_past_is_shown_marked_linked_and_left(browser: Browser, 
     expect(bar).to_have_count(0)
     expect(abort).to_be_enabled()
     assert "at=" not in page.url
+
+
+def test_what_is_played_comes_with_few_questions_and_is_what_each_second_shows_alone(
+    browser: Browser, address: str
+) -> None:
+    page = opened(browser, f"{address}/?at=2027-01-15T08:04:58Z#/node/{NODE}")
+    expect(page.get_by_role("region", name="Time of the page")).to_contain_text("08:04:58 UTC")
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if "/api/at?" in one.url else None)
+    page.get_by_role("button", name="Play").click()
+    store, seconds = "import('/store.js').then(({ store }) => %s)", 0
+    for least in (1, 2, 4):
+        page.wait_for_function(f"() => {store % f'store.past.time >= {at(298 + least) / 1e6}'}")
+        shown = page.evaluate(store % "JSON.parse(JSON.stringify(store.past))")
+        alone = page.request.get(f"{address}/api/at", params={"time": utc_text(as_time(shown["time"]))}).json()
+        for name in alone.keys() - {"steps"}:
+            assert shown[name] == alone[name], name
+        seconds = round(shown["time"] - at(298) / 1e6)
+    assert len(asked) <= 1 + seconds // 30
+    assert "step=1&count=60" in asked[0]
 
 
 def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, address: str) -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import html
+import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +18,16 @@ from sdp_facade_clients.web.doors import RequestRefused, TooManyRequests
 from sdp_facade_clients.web.oidc import SignInRefused
 
 _MOST_CALLS: Final = 9
-"""Most calls that one place takes: it serves one, and the others wait."""
+"""Most calls of one address or person that one place takes: it serves one, and the others wait."""
+_MOST_OF_ALL: Final = 400
+"""Most calls that the places for anybody, or those for people, take together."""
+_LONGEST_WAIT: Final = 20.0
+"""Longest wait of a question for a place [s]; the page itself waits for 40 s."""
 _SHARED: Final = 0.5
 """Time during which the same question gets the same answer [s]."""
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Wanted = Callable[[], Awaitable[bool]]
 
 
 class Places:
@@ -27,18 +35,28 @@ class Places:
 
     def __init__(self, *, anybody: int, people: int) -> None:
         self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}
-        self._calls = {False: 0, True: 0}
+        self._calls = {False: Counter[str](), True: Counter[str]()}
+        self._threads = CapacityLimiter(math.inf)  # who has a place gets a thread
 
-    async def run(self, call: Callable[[], Any], *, is_person: bool) -> Any:
-        """Return what a call does in a thread, when there is a place; `TooManyRequests` if too many wait."""
-        limiter = self._limiters[is_person]
-        if self._calls[is_person] >= _MOST_CALLS * limiter.total_tokens:
+    async def run(
+        self, call: Callable[[], Any], *, is_person: bool, who: str = "", is_wanted: Wanted | None = None
+    ) -> Any:
+        """Return what a call does in a thread, when there is a place.
+
+        `TooManyRequests` if too many wait, of all or of `who`, or if nobody wants the answer any more.
+        """
+        limiter, calls = self._limiters[is_person], self._calls[is_person]
+        if calls[who] >= _MOST_CALLS * limiter.total_tokens or calls.total() >= _MOST_OF_ALL:
             raise TooManyRequests
-        self._calls[is_person] += 1
+        calls[who] += 1
         try:
-            return await to_thread.run_sync(call, limiter=limiter)
+            async with limiter:
+                if is_wanted is not None and not await is_wanted():
+                    raise TooManyRequests
+                return await to_thread.run_sync(call, limiter=self._threads)
         finally:
-            self._calls[is_person] -= 1
+            calls[who] -= 1
+            calls += Counter()  # without those who have none
 
 
 class Shared:
@@ -46,18 +64,30 @@ class Shared:
 
     def __init__(self, call: Callable[..., Any], places: Places) -> None:
         self._call, self._places = call, places
-        self._under_way: dict[object, asyncio.Task[bytes]] = {}
+        self._under_way: dict[object, tuple[asyncio.Task[bytes], list[Request]]] = {}
 
-    async def answer(self, asked: tuple[str, ...], version: int, *, is_person: bool) -> Response:
+    async def answer(
+        self, request: Request, asked: tuple[str, ...], version: int, who: str, *, is_person: bool
+    ) -> Response:
         """Return the answer; one of another version of the device in question is not shared."""
-        task = self._under_way.get(key := (asked, version, is_person))
+        key, loop = (asked, version, is_person), asyncio.get_running_loop()
+        task, askers = self._under_way.get(key, (None, []))
         if task is None:
-            task = self._under_way[key] = asyncio.create_task(self._ask(asked, is_person=is_person))
-            task.add_done_callback(lambda _: asyncio.get_running_loop().call_later(_SHARED, self._under_way.pop, key))
+            task = asyncio.create_task(self._ask(asked, who, askers, is_person=is_person))
+            task.add_done_callback(lambda _: loop.call_later(_SHARED, self._under_way.pop, key))
+            self._under_way[key] = task, askers
+        askers.append(request)
         return _encoded(await asyncio.shield(task))
 
-    async def _ask(self, asked: tuple[str, ...], *, is_person: bool) -> bytes:
-        return _encode(await self._places.run(lambda: self._call(*asked), is_person=is_person))
+    async def _ask(self, asked: tuple[str, ...], who: str, askers: list[Request], *, is_person: bool) -> bytes:
+        now = asyncio.get_running_loop().time
+        until = now() + _LONGEST_WAIT
+
+        async def is_wanted() -> bool:
+            return now() <= until and not all([await one.is_disconnected() for one in askers])
+
+        call = partial(self._call, *asked)
+        return _encode(await self._places.run(call, is_person=is_person, who=who, is_wanted=is_wanted))
 
 
 def answered(handler: Endpoint) -> Endpoint:

@@ -162,7 +162,7 @@ class _Pages:
         async def answer(request: Request) -> Response:
             if is_foreign(request.headers.get("sec-fetch-site", "")):
                 raise RequestRefused(403, "Sec-Fetch-Site: expected this page, got another site")
-            self._doors.questions.count(self._person(request).name or _address(request))
+            self._doors.questions.count(self._who(request))
             return await handler(request)
 
         return answer
@@ -183,7 +183,8 @@ class _Pages:
             async def answer(request: Request) -> Response:
                 given = tuple(",".join(request.query_params.getlist(name)) for name in names)
                 version = 0 if about is None else self._feed.changed(about(*given))
-                return await shared.answer(given, version, is_person=bool(self._person(request).name))
+                is_person = bool(self._person(request).name)
+                return await shared.answer(request, given, version, self._who(request), is_person=is_person)
 
             return answer
 
@@ -192,7 +193,7 @@ class _Pages:
         return {
             "site": asked(lambda: {**site.description(), "problem": self._problem(), **more}),
             "openapi.json": asked(document),
-            "at": asked(self._at, "time", "device", "post_mortem", places=self._of_archive),
+            "at": asked(self._at, "time", "device", "step", "count", "post_mortem", places=self._of_archive),
             "post-mortems": asked(self._post_mortems, "condition", "source", "raised_at", places=self._of_archive),
             "differences": asked(self._differences, "time", "against", places=self._of_archive),
             "history": asked(
@@ -301,8 +302,8 @@ class _Pages:
         is_person = bool(self._person(request).name)
         return json_answer(await self._of_displays.run(lambda: self._shared().read(id, version), is_person=is_person))
 
-    def _at(self, time: str, device: str, post_mortem: str) -> Any:
-        return self._archived().of(post_mortem).at(time, device)
+    def _at(self, *asked: str) -> Any:
+        return self._archived().of(asked[-1]).at(*asked[:-1])
 
     def _timeline(self, device: str, begin: str, end: str, post_mortem: str) -> Any:
         of = self._timelines
@@ -449,6 +450,9 @@ class _Pages:
 
     def _person(self, request: Request, *, used: bool = False) -> Person:
         return self._doors.who(_session(request), used=used)
+
+    def _who(self, request: Request) -> str:
+        return self._person(request).name or _address(request)
 
     def _is_unconfirmed(self, request: Request) -> bool:
         return self._sign_on is not None and self._sign_on.is_unconfirmed(self._doors.key_of(_session(request)))

@@ -1,6 +1,7 @@
 """Answers of the operator's page from an archive: one second of the past, and thinned histories."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -17,16 +18,16 @@ from facade.archive.stores import Store, open_store
 from facade.archive.thinned import thin
 from facade.archive.timeline import TimelineArchive
 from facade.flows.telemetry.plan import FIGURES
-from facade.kernel.clock import DAY, FOREVER, Clock, as_duration, as_seconds, utc_text
+from facade.kernel.clock import DAY, FOREVER, SECOND, Clock, as_duration, as_seconds, utc_text
 from facade.kernel.config import without_secrets
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.model import Icd
 from facade.sdp.durations import parse_time
+from sdp_facade_clients.web import openapi as bounds
 from sdp_facade_clients.web.following import MOST_DEVICES
-from sdp_facade_clients.web.openapi import LONGEST_DAYS, MOST_ATTRIBUTES, MOST_DIFFERENCES, MOST_POINTS, POINTS
 from sdp_facade_clients.web.site import MASTER, Site
 
-_LONGEST: Final = LONGEST_DAYS * DAY
+_LONGEST: Final = bounds.LONGEST_DAYS * DAY
 _LONGEST_REPORT: Final = DAY
 """Longest execution block whose report is made while a person waits."""
 _LISTED: Final = 10.0
@@ -105,30 +106,42 @@ class ArchivedAnswers:
     def _post_mortems(self) -> list[PostMortem]:
         return post_mortems(self._place) if self._place else []
 
-    def at(self, time: str, device: str) -> dict[str, Any]:
-        """Return what the devices showed at a second, by default the newest of the archive.
+    def at(self, time: str, device: str, step: str = "", count: str = "") -> dict[str, Any]:
+        """Return what the devices showed at a second, by default the newest of the archive, and changes in later steps.
 
         Of a class with many devices only State is given, and all of the one device that is asked for.
         """
         begin, end = self._moments.extent()
-        found = self._moments.at(parse_time(time, "time") if time else end)
-        values: dict[str, dict[str, Any]] = found["values"]
+        first = parse_time(time, "time") if time else end
+        number = _number(count, 1, "count", bounds.MOST_STEPS)
+        length = _number(step, 1, "step", bounds.LONGEST_STEPS // number)
         kinds = self._site.kinds()
-        many = {kind for kind in set(kinds.values()) if [*kinds.values()].count(kind) > MOST_DEVICES}
-        nodes, judgement = self._nodes(values, kinds), None
-        if any(kinds.get(name) == MASTER for name in values):
-            judgement = self._site.judged_of(values, found["alarms"])
-        else:
-            found["unknown"]["judgement"] = f"the archive has no values of {MASTER} of that second"
-        for name in [one for one, kind in kinds.items() if kind in many and one != device and one in values]:
-            values[name] = {"State": values[name]["State"]} if "State" in values[name] else {}
-        return found | {
+        sizes = Counter(kinds.values())
+        thinned = {name for name, kind in kinds.items() if sizes[kind] > MOST_DEVICES and name != device}
+        values: dict[str, dict[str, Any]] = {}
+        steps, before = list[dict[str, Any]](), dict[str, Any]()
+        for found in self._moments.steps(first, length * SECOND, number):
+            changed: dict[str, dict[str, Any]] = found["values"]
+            for name, some in changed.items():
+                own = values.pop(name, {}) | some
+                if own := {attribute: one for attribute, one in own.items() if one is not None}:
+                    values[name] = own
+            found |= {"judgement": None, "unknown": NEVER_KNOWN | found["unknown"]}
+            if any(kinds.get(name) == MASTER for name in values):
+                found["judgement"] = self._site.judged_of(values, found["alarms"])
+            else:
+                found["unknown"]["judgement"] = f"the archive has no values of {MASTER} of that second"
+            shown = {name: some for name, some in changed.items() if name not in thinned}
+            shown |= {name: {"State": changed[name]["State"]} for name in thinned if "State" in changed.get(name, ())}
+            told = {name: one for name, one in found.items() if name not in before or one != before[name]}
+            steps.append(told | {"values": shown, "nodes": _figures(changed, kinds)})
+            before = found
+        return steps[0] | {
             "begin": as_seconds(begin),
             "end": as_seconds(end),
-            "nodes": nodes,
-            "judgement": judgement,
+            "nodes": _rows(steps[0]["nodes"], kinds),
             "commands_back": as_seconds(COMMANDS_BACK),
-            "unknown": NEVER_KNOWN | found["unknown"],
+            "steps": steps[1:],
         }
 
     def differences(self, time: str, against: str) -> dict[str, Any]:
@@ -140,27 +153,12 @@ class ArchivedAnswers:
             return None if one is None else {"value": one[1].value, "quality": one[1].quality}
 
         rows = []
-        for one in found.found[:MOST_DIFFERENCES]:
+        for one in found.found[: bounds.MOST_DIFFERENCES]:
             device, _, attribute = one.name.rpartition("/")
             both = {"before": told(one.before), "after": told(one.after)}
             rows.append({"device": device, "attribute": attribute, "unit": one.unit, **both, "moved": one.moved})
         times = {"time": as_seconds(found.time), "against": as_seconds(found.against), "what": found.what}
         return times | {"compared": found.compared, "different": len(found.found), "rows": rows}
-
-    def _nodes(
-        self, values: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, str]
-    ) -> dict[str, list[float | None]]:
-        """Return the figures of all ingest nodes in the form of `Site.nodes`, from the nodes themselves."""
-        numbers = {name: int(name.rpartition("/")[2]) for name, kind in kinds.items() if kind == _NODES}
-        found: dict[str, list[float | None]] = {}
-        for figure in FIGURES:
-            row: list[float | None] = [None] * (max(numbers.values(), default=-1) + 1)
-            for name, number in numbers.items():
-                value, quality, *_ = values.get(name, {}).get(figure, (None, "INVALID"))
-                row[number] = value if quality != "INVALID" and isinstance(value, int | float) else None
-            if any(one is not None for one in row):
-                found[figure] = row
-        return found
 
     def report(self, id: str) -> bytes:
         """Return the report of an execution block as HTML, as `sdp-facade report --eb` writes it."""
@@ -176,12 +174,10 @@ class ArchivedAnswers:
     def history(self, device: str, attributes: str, begin: str, end: str, points: str) -> dict[str, Any]:
         """Return the thinned histories of some attributes, whose names are separated by commas."""
         names = [*dict.fromkeys(filter(None, attributes.split(",")))]
-        if not device or not 1 <= len(names) <= MOST_ATTRIBUTES:
+        if not device or not 1 <= len(names) <= bounds.MOST_ATTRIBUTES:
             got = f"{device or 'no device'} with {len(names)} attributes"
-            raise ConfigError(f"expected a device, and 1 to {MOST_ATTRIBUTES} times attribute, got {got}")
-        count = int(points) if points.isascii() and points.isdecimal() and len(points) < 9 else 0 if points else POINTS
-        if not 1 <= count <= MOST_POINTS:
-            raise ConfigError(f"points: expected 1 to {MOST_POINTS}, got {points!r:.50}")
+            raise ConfigError(f"expected a device, and 1 to {bounds.MOST_ATTRIBUTES} times attribute, got {got}")
+        count = _number(points, bounds.POINTS, "points", bounds.MOST_POINTS)
         first, last = parse_time(begin, "begin"), parse_time(end, "end")
         if not as_duration(count / 1e6) <= last - first <= _LONGEST:
             span = f"{as_seconds(last - first):.12g} s"
@@ -199,3 +195,32 @@ class ArchivedAnswers:
         return {
             "begin": utc_text(first), "end": utc_text(last), "bin": as_seconds(last - first) / count, "series": series,
         }  # fmt: skip
+
+
+def _number(text: str, default: int, name: str, most: int) -> int:
+    found = int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0 if text else default
+    if not 1 <= found <= most:
+        raise ConfigError(f"{name}: expected 1 to {most}, got {text!r:.50}")
+    return found
+
+
+def _figures(values: Mapping[str, Mapping[str, Any]], kinds: Mapping[str, str]) -> dict[str, dict[int, float | None]]:
+    """Return the figures of ingest nodes that are among some values, by the number of the node."""
+    found: dict[str, dict[int, float | None]] = {}
+    for name in [one for one in values if kinds.get(one) == _NODES]:
+        for figure in FIGURES:
+            if figure in values[name]:
+                value, quality, *_ = values[name][figure] or (None, "INVALID")
+                is_known = quality != "INVALID" and isinstance(value, int | float)
+                found.setdefault(figure, {})[int(name.rpartition("/")[2])] = value if is_known else None
+    return found
+
+
+def _rows(figures: Mapping[str, Mapping[int, float | None]], kinds: Mapping[str, str]) -> dict[str, list[float | None]]:
+    """Return the figures of all ingest nodes in the form of `Site.nodes`."""
+    last = max((int(name.rpartition("/")[2]) for name, kind in kinds.items() if kind == _NODES), default=-1)
+    return {
+        figure: [*map(found.get, range(last + 1))]
+        for figure, found in figures.items()
+        if any(one is not None for one in found.values())
+    }

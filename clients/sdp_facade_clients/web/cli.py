@@ -1,10 +1,12 @@
 """The sub-command ``web`` of ``sdp-facade``: serves the operator's page."""
 
+import gc
 import ipaddress
 import os
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +18,7 @@ from facade.kernel.cli.tango_host import TangoHost, require_tango_database
 from facade.kernel.clock import Clock, SystemClock
 from facade.kernel.config import load_client_settings, load_settings
 from facade.kernel.console import say
-from facade.kernel.errors import ConfigError
+from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.icd.load import load
 from facade.kernel.logs import start_logging
 from facade.kernel.names import SERVER
@@ -127,6 +129,8 @@ def web(
     from sdp_facade_clients.web.oidc import make_sign_on
     from sdp_facade_clients.web.site import ALERTS, Site
 
+    # An answer from the archive makes thousands of objects, and they hold no cycles.
+    gc.set_threshold(100_000)
     icd, clock = load(), SystemClock()
     given = read_tokens(os.environ.get(TOKENS, ""), TOKENS)
     by_token = TokenFile(tokens, clock) if tokens is not None else lambda: given
@@ -233,4 +237,10 @@ def _archived(place: str, post_mortems: str, icd: "Icd", site: "Site", clock: Cl
 
     store = open_store(place)
     answers = ArchivedAnswers(store, icd, site, clock, load_settings().rack_size, post_mortems)
+
+    def warm_up() -> None:
+        with suppress(FacadeError, OSError):  # who asks is told
+            answers.at("", "")
+
+    Thread(target=warm_up, daemon=True).start()  # the first answer reads the times of all files
     return {"before": ArchivedTrends(HistoryArchive(store), clock).before, "answers": answers}

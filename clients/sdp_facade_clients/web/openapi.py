@@ -7,7 +7,10 @@ POINTS: Final = 600
 MOST_ATTRIBUTES: Final = 8
 LONGEST_DAYS: Final = 8
 MOST_DIFFERENCES: Final = 500
-"""Bounds of a history, and of a comparison; `sdp_facade_clients.web.archived` keeps them."""
+MOST_STEPS: Final = 60
+LONGEST_STEPS: Final = 600
+"""Bounds of a history, of a comparison, and of steps, of which the last one is their time together [s];
+`sdp_facade_clients.web.archived` keeps them."""
 _TIME: Final = {"type": "string", "format": "date-time"}
 _NUMBER: Final = {"type": ["number", "null"]}
 _TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -25,6 +28,10 @@ def _list(items: Any, **more: Any) -> dict[str, Any]:
 
 def _given(name: str, description: str, schema: dict[str, Any], *, required: bool = True) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": required, "description": description, "schema": schema}
+
+
+def _count(most: int) -> dict[str, Any]:
+    return {"type": "integer", "minimum": 1, "maximum": most}
 
 
 _QUALITY: Final = {"enum": ["VALID", "WARNING", "ALARM", "INVALID"]}
@@ -83,6 +90,11 @@ _MOMENT: Final = _object(
         },
         "judgement": {"type": ["object", "null"], "description": "Whether all was well, as of `sdp-facade status`."},
         "unknown": _TEXTS | {"description": "What the archive does not tell, with the reason."},
+        "steps": _list(
+            {"type": "object"},
+            description="What differs at each later step, up to the end of the archive: parts as above, but of `values`"
+            " only those that changed, null if they are no longer known, and of `nodes` the same, by number.",
+        ),
     }
 )
 _COMMAND: Final = {"type": "object", "description": "As of GetCommandHistory."}
@@ -189,7 +201,7 @@ _PATHS: Final = {
             _given(
                 "points",
                 "Number of bins.",
-                {"type": "integer", "minimum": 1, "maximum": MOST_POINTS, "default": POINTS},
+                _count(MOST_POINTS) | {"default": POINTS},
                 required=False,
             ),
         ],
@@ -201,6 +213,8 @@ _PATHS: Final = {
         [
             _given("time", "ISO 8601; default: the newest second of the archive.", _TIME, required=False),
             _given("device", "A device of which all values are wanted.", {"type": "string"}, required=False),
+            _given("step", "Time from step to step [s]; default: 1.", _count(LONGEST_STEPS), required=False),
+            _given("count", f"Steps, of {LONGEST_STEPS} s at most; default: 1.", _count(MOST_STEPS), required=False),
         ],
     ),
     "/api/display": (

@@ -11,7 +11,8 @@ import { AGAIN_MS, ask, isArchived, kindOf, look, now, postMortem, setAddress, s
 const HOUR = 3600;
 const SHORTEST = 300; // time that a trend shows at the least [s]
 const LATE = 60; // after the begin of the hour, from which a trend says when it begins [s]
-const BINS = 400; // of a trend of the past
+const BINS = 400; // of a trend of the past, and those behind it, which are asked for at once as they may be played
+const AHEAD = 40;
 const KEPT = 12 * HOUR; // that the server of this page remembers
 const NARROWEST = 2; // span that can be chosen [s]
 const address = new URLSearchParams(location.search);
@@ -123,35 +124,37 @@ class Trend extends Plot {
     return ask("trend", { device, attribute, hours: zooms.length ? (begin < now() - HOUR ? 12 : 1) : hours });
   }
   // Of each bin the least and the greatest value, so that no peak is lost; a bin without a value breaks the line. While the
-  // past is played, only whole bins are asked for, and the value of the shown second comes behind them.
+  // past is played, only bins that are over are shown, and the value of the shown second comes behind them.
   async archived(attribute, begin, end) {
     if (store.past?.why) throw new Error(store.past.why);
     const [{ device }, grid] = [this, hours * HOUR / BINS];
-    const [first, last] = zooms.length ? [begin, end] : [begin, end].map((one) => Math.floor(one / grid) * grid);
-    const asked = { device, attribute, begin: iso(first), end: iso(last), points: BINS };
+    const points = BINS + (zooms.length ? 0 : AHEAD);
+    const last = zooms.length ? end : (Math.floor(end / grid / AHEAD) + 1) * AHEAD * grid;
+    const asked = { device, attribute, begin: iso(zooms.length ? begin : last - points * grid), end: iso(last), points };
     const key = `${postMortem()} ${asked.begin} ${asked.end}`;
     const newest = look(device, attribute); // of this second: while the archive answers, another one may come
     let found = this.binned.get(attribute);
     if (found?.key !== key || performance.now() > found.until) {
       const until = isArchived(last) ? Infinity : performance.now() + AGAIN_MS;
-      const { bin, series: [{ rows, unit }] } = await ask("history", asked);
-      this.binned.set(attribute, found = { key, until, bin, rows, unit });
+      const answer = ask("history", asked).catch((error) => { this.binned.delete(attribute); throw error; });
+      this.binned.set(attribute, found = { key, until, answer }); // it is drawn again and again before the answer comes
     }
-    const { bin, rows } = found;
-    const points = rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max])
-      .map((one, half) => [Date.parse(time) / 1000 + half * bin / 2, one]));
-    if (!zooms.length) points.push([end, newest.quality !== "INVALID" && typeof newest.value === "number" ? newest.value : null]);
-    return [points.map(([time]) => time), points.map(([, value]) => value)];
+    const bins = await over(found, [begin, end]);
+    const line = bins.rows.flatMap(({ time, min, max }) => (min === max ? [min] : [min, max])
+      .map((one, half) => [Date.parse(time) / 1000 + half * bins.bin / 2, one]));
+    if (!zooms.length) line.push([end, newest.quality !== "INVALID" && typeof newest.value === "number" ? newest.value : null]);
+    return [line.map(([time]) => time), line.map(([, value]) => value)];
   }
-  csv() {
+  async csv() {
     const [begin, end] = span();
-    const bins = [this.attribute, this.second].filter((one) => this.binned.has(one)).map((one) => [one, this.binned.get(one)]);
+    const names = [this.attribute, this.second].filter((one) => this.binned.has(one));
+    const bins = await Promise.all(names.map(async (one) => [one, await over(this.binned.get(one), [begin, end])]));
     if (bins.length) return save(`${this.attribute}.csv`, new Blob([binsAsCsv(this.device, bins)], { type: "text/csv" }));
     const [times, ...columns] = [this.data[0], this.data[1], ...(this.second ? [this.data.at(-1)] : [])];
     const rows = times.map((time, at) => [time, columns.map((one) => one[at] ?? "")]).filter(([time]) => begin <= time && time <= end)
       .map(([time, some]) => [iso(time), ...some].join(","));
-    const names = [this.attribute, ...(this.second ? [this.second] : [])].map((one) => `${this.device}/${one}`);
-    save(`${this.attribute}.csv`, new Blob([`${["time", ...names].join(",")}\n${rows.join("\n")}\n`], { type: "text/csv" }));
+    const heads = [this.attribute, ...(this.second ? [this.second] : [])].map((one) => `${this.device}/${one}`);
+    save(`${this.attribute}.csv`, new Blob([`${["time", ...heads].join(",")}\n${rows.join("\n")}\n`], { type: "text/csv" }));
   }
   // With its caption, on the ground that the page has now.
   png() {
@@ -166,6 +169,13 @@ class Trend extends Plot {
     context.drawImage(source, 0, 20 * size);
     picture.toBlob((content) => save(`${this.attribute}.png`, content));
   }
+}
+
+// The bins of an answer that are within a span, or over where it is played [s].
+async function over({ answer }, [begin, end]) {
+  const { bin, series: [{ rows, unit }] } = await answer;
+  const places = rows.map((row) => [Date.parse(row.time) / 1000, row]); // the server writes whole milliseconds
+  return { bin, unit, rows: places.filter(([at]) => at > begin - bin && at + bin < end + 0.001).map(([, row]) => row) };
 }
 
 // A line for each bin of an archived span: when in a bin a value was the least is not known.
