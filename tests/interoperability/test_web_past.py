@@ -158,6 +158,21 @@ def test_what_is_played_comes_with_few_questions_and_is_what_each_second_shows_a
     assert "step=1&count=60" in asked[0]
 
 
+def test_what_is_played_stops_at_the_end_of_the_archive_which_is_asked_for_once(browser: Browser, address: str) -> None:
+    page = opened(browser, f"{address}/?at=2027-01-15T08:04:58Z#/node/{NODE}")
+    bar = page.get_by_role("region", name="Time of the page")
+    expect(bar).to_contain_text("08:04:58 UTC")
+    end = page.evaluate("import('/store.js').then(({ store }) => store.past.end)")
+    bar.get_by_label("Time (UTC)").fill(utc_text(as_time(end - 2))[:19])
+    bar.get_by_label("Time (UTC)").blur()
+    asked: list[str] = []
+    page.on("request", lambda one: asked.append(one.url) if "/api/at?" in one.url else None)
+    bar.get_by_role("button", name="Play").click()
+    expect(bar.get_by_role("status")).to_contain_text("expected a time from", timeout=60_000)
+    expect(bar.get_by_role("button", name="Play")).to_be_visible()
+    assert len(asked) <= 4
+
+
 def test_a_second_that_the_archive_lacks_is_not_shown_as_now(browser: Browser, address: str) -> None:
     page = opened(browser, f"{address}/?at=2027-01-15T12:00:00Z#/subarray/{SUBARRAY}")
     expect(page.get_by_role("region", name="Time of the page")).to_contain_text("expected a time from 2027-01-15")

@@ -48,13 +48,14 @@ function goOn() {
   if (view.reading) return;
   const next = view.ahead.shift();
   if (next) show(next.steps ? next : after(store.past, next));
-  const count = Math.min(MOST_STEPS, Math.ceil(LONGEST_STEPS / view.speed));
-  if (view.ahead.length < count / 2 && view.more !== view.ahead) askMore(count);
+  const [ahead, count] = [view.ahead, Math.min(MOST_STEPS, Math.ceil(LONGEST_STEPS / view.speed))];
+  const time = (ahead.at(-1) ?? store.past).time + view.speed;
+  const isThere = !(time > store.past.end) || !ahead.length; // the archive may have grown since it gave its end
+  if (ahead.length < count / 2 && view.more !== ahead && isThere) askMore(time, count);
 }
 
-async function askMore(count) {
+async function askMore(time, count) {
   const ahead = (view.more = view.ahead);
-  const time = (ahead.at(-1) ?? store.past).time + view.speed;
   try {
     const found = await at(time, { step: view.speed, count });
     ahead.push(found, ...found.steps);
