@@ -446,16 +446,18 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartb
 
 def test_only_what_device_servers_write_tells_of_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Controllers and workers write heartbeats too, under any name."""
-    log, heard = MemoryLog({SERVERS: 1, TOPIC: 1}), []
+    log, heard, asked = MemoryLog({SERVERS: 1, TOPIC: 1}), [], list[dict[str, bool]]()
     log.append(heartbeat_record(sign(FIRST), TOPIC))
     own = SignOfLife(SERVER, "server", log.append, ManualClock())
     own.perform()
     monkeypatch.setattr(standby, "find_range", lambda connection, topic, **how: {0: (0, 1)})
     monkeypatch.setattr(standby, "Connection", lambda settings: None)
-    bus: Any = SimpleNamespace(open_reader=lambda topics, starts: MemoryBus(log).open_reader(topics, {}))
+    opened = MemoryBus(log).open_reader({SERVERS: None}, {})
+    bus: Any = SimpleNamespace(open_reader=lambda topics, starts, **how: asked.append(how) or opened)
     monkeypatch.setattr(standby, "_WAIT", 0.0)
     standby._take(standby._open(Settings(), bus), lambda beat, at: heard.append(beat.incarnation))
     assert heard == [own.incarnation]
+    assert asked == [{"together": True}], "one answer for the heartbeats of many servers"
     assert len(log.records(TOPIC)) == 2, "all others know it by the topic of all"
 
 

@@ -109,7 +109,7 @@ TABLE: Final[Mapping[str, tuple[Setting, ...]]] = {
     ),
     "together": (
         Setting("fetch.min.bytes", 1, 65_536, "One answer for many records saves broker and reader most work."),
-        Setting("fetch.wait.max.ms", 500, 50, "No record waits longer for others."),
+        Setting("fetch.wait.max.ms", 500, 200, "No record waits longer for others."),
     ),
     "range": (
         _EOF,

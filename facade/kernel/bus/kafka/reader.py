@@ -29,7 +29,7 @@ class KafkaReader:
         Only committed records. False: records as soon as all in-sync replicas have them, also those of a transaction
         that may yet be aborted.
     together
-        Whether records within 50 ms come in one answer, which saves broker and reader most work. False: each comes at
+        Whether records within 200 ms come in one answer, which saves broker and reader most work. False: each comes at
         once.
     resets
         Whether to restart at the beginning of a partition if a position is not on its log. False: the reader reports
