@@ -106,7 +106,7 @@ class MomentArchive:
                 try:
                     changed = self._history.advance(known, _end(second), _end(second + step))
                 except ArchiveError:
-                    return  # who asks for that second is told why
+                    return  # a question about that second gets the reason
                 second += step
             yield self._shown(second, changed)
 

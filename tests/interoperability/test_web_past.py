@@ -165,6 +165,7 @@ def test_what_is_played_stops_at_the_end_of_the_archive_which_is_asked_for_once(
     end = page.evaluate("import('/store.js').then(({ store }) => store.past.end)")
     bar.get_by_label("Time (UTC)").fill(utc_text(as_time(end - 2))[:19])
     bar.get_by_label("Time (UTC)").blur()
+    bar.get_by_label("Speed").select_option("60×")
     asked: list[str] = []
     page.on("request", lambda one: asked.append(one.url) if "/api/at?" in one.url else None)
     bar.get_by_role("button", name="Play").click()

@@ -36,14 +36,14 @@ class Places:
     def __init__(self, *, anybody: int, people: int) -> None:
         self._limiters = {False: CapacityLimiter(anybody), True: CapacityLimiter(people)}
         self._calls = {False: Counter[str](), True: Counter[str]()}
-        self._threads = CapacityLimiter(math.inf)  # who has a place gets a thread
+        self._threads = CapacityLimiter(math.inf)  # a call with a place never waits for a thread
 
     async def run(
         self, call: Callable[[], Any], *, is_person: bool, who: str = "", is_wanted: Wanted | None = None
     ) -> Any:
         """Return what a call does in a thread, when there is a place.
 
-        `TooManyRequests` if too many wait, of all or of `who`, or if nobody wants the answer any more.
+        `TooManyRequests` if too many calls wait, in all or of this address or person, or if `is_wanted` denies.
         """
         limiter, calls = self._limiters[is_person], self._calls[is_person]
         if calls[who] >= _MOST_CALLS * limiter.total_tokens or calls.total() >= _MOST_OF_ALL:
@@ -56,7 +56,7 @@ class Places:
                 return await to_thread.run_sync(call, limiter=self._threads)
         finally:
             calls[who] -= 1
-            calls += Counter()  # without those who have none
+            calls += Counter()  # removes counts of zero
 
 
 class Shared:

@@ -239,7 +239,7 @@ def _archived(place: str, post_mortems: str, icd: "Icd", site: "Site", clock: Cl
     answers = ArchivedAnswers(store, icd, site, clock, load_settings().rack_size, post_mortems)
 
     def warm_up() -> None:
-        with suppress(FacadeError, OSError):  # who asks is told
+        with suppress(FacadeError, OSError):  # the next question has the error in its answer
             answers.at("", "")
 
     Thread(target=warm_up, daemon=True).start()  # the first answer reads the times of all files

@@ -32,7 +32,7 @@ _SUBJECT = re.compile(r"<([^<>\s]+#[^<>\s]+)>\s*$")
 
 
 class Named(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A JSON argument with the name of the person who acts."""
+    """A JSON argument that names its operator."""
 
     operator: Name
 
@@ -47,7 +47,7 @@ _Named = TypeVar("_Named", bound=Named)
 
 
 def read_named(kind: type[_Named], text: str, where: str) -> _Named:
-    """Read a JSON argument with the name of the person who acts.
+    """Read a JSON argument that names its operator.
 
     Raises
     ------
