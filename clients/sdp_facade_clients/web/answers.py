@@ -21,7 +21,7 @@ _MOST_CALLS: Final = 9
 """Most calls of one address or person that one place takes: it serves one, and the others wait."""
 _MOST_OF_ALL: Final = 400
 """Most calls that the places for anybody, or those for people, take together."""
-_LONGEST_WAIT: Final = 20.0
+_LONGEST_WAIT: Final = 35.0
 """Longest wait of a question for a place [s]; the page itself waits for 40 s."""
 _SHARED: Final = 0.5
 """Time during which the same question gets the same answer [s]."""

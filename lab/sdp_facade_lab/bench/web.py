@@ -316,7 +316,7 @@ async def browsers(port: int, pid: int, seconds: float, others: Sequence[Corouti
     readers = [await _connect(port) for _ in numbers]
     tasks = [asyncio.create_task(_read(reader, seen)) for (reader, _), seen in zip(readers, numbers, strict=True)]
     beside = [asyncio.create_task(one) for one in others]
-    await asyncio.sleep(20.0 if others else 5.0)  # snapshots, and files that are read for the first time
+    await asyncio.sleep(60.0 if others else 5.0)  # snapshots, and files that are read for the first time
     before, used = [len(seen) for seen in numbers], cpu(pid)
     await asyncio.sleep(seconds)
     cores = (cpu(pid) - used) / seconds
