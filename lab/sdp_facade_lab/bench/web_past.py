@@ -58,6 +58,8 @@ _WAITS: Final = 2
 FIRST_BAR, STEP_BAR, CORE_BAR = 1.0, 0.3, 0.4
 """First answer about a second of the past, and wait for a next one [s]; processor time with all browsers [cores]."""
 _BEGINS_WITHIN: Final = 120.0
+_IDLE: Final = 4.0
+"""Time after which a connection is not used again [s]: the server closes one that was idle for 5 s."""
 _LONGEST: Final = 40.0
 """Longest wait for an answer, as of the page [s]."""
 
@@ -151,10 +153,11 @@ async def play(port: int, number: int, seconds: int, asked: Asked, clock: Clock)
     node, second = _NODE.format(number % _STEADY_NODES), SPAN // 2 + number * 7919 % (seconds // 2)
     writers: dict[str, asyncio.StreamWriter] = {}
     readers: dict[str, asyncio.StreamReader] = {}
+    used: dict[str, float] = {}
 
     async def ask(path: str, **given: Any) -> float:
         began = clock.monotonic()
-        if path not in readers or readers[path].at_eof():  # the server closes a connection that was idle for 5 s
+        if began - used.get(path, -_IDLE) >= _IDLE:
             opened = asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.1.{number + 1}", 0))
             readers[path], writers[path] = await opened
         writers[path].write(f"GET /api/{path}?{urlencode(given)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
@@ -162,6 +165,7 @@ async def play(port: int, number: int, seconds: int, asked: Asked, clock: Clock)
             head = await readers[path].readuntil(b"\r\n\r\n")
             length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
             await readers[path].readexactly(int(length.partition(b":")[2]))
+        used[path] = clock.monotonic()
         asked.questions += 1
         asked.refused += b" 200 " not in head.partition(b"\r\n")[0]
         return clock.monotonic() - began
