@@ -243,10 +243,21 @@ def _act(
         _show(chosen, as_json)
         ERR.print(f"nothing was done yet: {name} concerns {len(chosen)} alarms; say --yes to do it")
         raise typer.Exit(1)
-    each = track(chosen, console=ERR, transient=True, disable=as_json or len(chosen) < _MANY)
-    done = [
-        _do(server, one, action, request(one, action, user=operator, comment=comment, duration=seconds)) for one in each
-    ]
+    done: list[dict[str, str]] = []
+    try:
+        for one in track(chosen, console=ERR, transient=True, disable=as_json or len(chosen) < _MANY):
+            argument = request(one, action, user=operator, comment=comment, duration=seconds)
+            done.append(_do(server, one, action, argument))
+    except BaseException:
+        if done:  # the device server may go away in the middle
+            _tell(name, done, operator, as_json)
+        raise
+    _tell(name, done, operator, as_json)
+    if any("refused" in one for one in done):
+        raise typer.Exit(1)
+
+
+def _tell(name: str, done: Sequence[dict[str, str]], operator: str, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(done, indent=2))
     else:
@@ -255,8 +266,6 @@ def _act(
             OUT.print(f"{name} {escape(one['condition'])} of {escape(one['source'])} by {escape(operator)}: {what}")
         if not done:
             OUT.print(f"nothing to do: no alarm is in a state for {name}")
-    if any("refused" in one for one in done):
-        raise typer.Exit(1)
 
 
 acknowledge = _command(
@@ -328,8 +337,8 @@ def _show(alarms: Sequence[AlarmDict], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(alarms, indent=2))
         return
-    for alarm in alarms:
-        OUT.print(next(alarm_lines(alarm, {})))
+    for alarm in alarms:  # one that may come has no state
+        OUT.print(next(alarm_lines(alarm, {})) if "state" in alarm else _name(alarm))
 
 
 def _server(tango_host: str, device: str) -> Any:

@@ -132,10 +132,10 @@ def _checked(icd: Icd, entry: CommandDefinition, argument: str) -> str | None:
         return None
     if not argument:
         raise ConfigError(f"ARGUMENT: expected a file with the JSON argument of {entry.name}, or -, got nothing")
-    text = sys.stdin.read() if argument == "-" else Path(argument).read_text()
     try:
+        text = sys.stdin.read() if argument == "-" else Path(argument).read_text()
         Arguments(icd).check(entry.argument, text)
-    except ArgumentError as error:
+    except (ArgumentError, UnicodeDecodeError) as error:
         raise ConfigError(f"{'standard input' if argument == '-' else argument}: {error}; nothing was sent") from error
     return text
 

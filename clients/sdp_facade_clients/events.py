@@ -160,23 +160,28 @@ class EventRecorder:
                 self.compare(device)
 
     def compare(self, device: str) -> None:
-        """Read all subscribed attributes, and keep values newer than the last event, which was lost or is under way.
+        """Read all subscribed attributes, and keep what is newer than the last event, which was lost or is under way.
 
-        Tango loses events silently: during the setup of a connection, and beyond ZMQ's high-water mark.
+        Tango loses events silently: during the setup of a connection, and beyond ZMQ's high-water mark. A device keeps
+        the time of the data when only the quality changes. So a read of the same time is newer if no event came
+        meanwhile.
         """
         subscription = self._subscriptions[device]
+        with self._lock:
+            before = {name: self._series[device][name].newest for name in subscription.ids}
         with suppress(tango.DevFailed):  # if the server is away, Tango reports it by its events
-            for answer in subscription.proxy.read_attributes(list(subscription.ids)):
+            for answer in subscription.proxy.read_attributes(list(before)):
                 if not answer.has_failed:
-                    self._keep_read(device, answer)
+                    self._keep_read(device, answer, before[answer.name])
 
-    def _keep_read(self, device: str, answer: Any) -> None:
+    def _keep_read(self, device: str, answer: Any, before: DeviceEvent | None) -> None:
         made = as_event(answer, as_seconds(self._clock.now_us()))
         with self._lock:
             series = self._series[device][answer.name]
             series.failing = False
-            if series.newest is None or made.time > series.newest.time:
-                series.newest = _with_value(made, series.newest)
+            newest = series.newest
+            if newest is None or made.time > newest.time or (made.time == newest.time and newest is before):
+                series.newest = _with_value(made, newest)
         self._on_change(device, answer.name)
 
     @property

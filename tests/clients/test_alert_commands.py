@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from devices.alerts import ACTIONS as OF_THE_DEVICE
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.kernel.cli.app import app
-from facade.kernel.errors import ConfigError
+from facade.kernel.errors import ConfigError, InfraError
 from sdp_facade_clients import alert_commands
 from sdp_facade_clients.alarm_choice import ACTIONS, choose
 from tests.support.alerting import Bench
@@ -144,6 +144,38 @@ def test_what_may_come_is_shelved_or_removed_before_it_does(bench, server):
     assert server.state(source="receive/9") == "OOSRV"
     run("return-to-service receiveOverrun")
     assert server.state(source="receive/9") == "NORM"
+
+
+def test_several_that_may_come_are_named_before_anything_is_done(server):
+    """An alarm that does not stand has no state, which ended in a traceback."""
+    told = run("remove-from-service receiveOverrun@receive/8 receiveOverrun@receive/9 --comment rebuilt", code=1)
+    assert [line.strip() for line in told.splitlines()[:2]] == [f"receiveOverrun of receive/{n}" for n in (8, 9)]
+    assert "nothing was done yet: remove-from-service concerns 2 alarms; say --yes to do it" in told
+
+
+@pytest.mark.parametrize("form", ["", " --json"])
+def test_what_is_done_is_told_although_the_device_server_goes_away_in_the_middle(bench, server, monkeypatch, form):
+    for source in "abc":
+        bench.alert("storageLow", source=source, severity="CRITICAL")
+    server.cycle()
+    command, done = Tango.command, []
+
+    def go_away(self, name, argument=None):
+        if name == "Acknowledge":
+            if len(done) == 2:
+                raise InfraError("it does not answer")
+            done.append(json.loads(argument)["source"])
+        return command(self, name, argument)
+
+    monkeypatch.setattr(Tango, "command", go_away)
+    words = f"alerts ack --all --yes{form}".split()
+    ended = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
+    assert isinstance(ended.exception, InfraError)
+    assert len(done) == 2
+    if form:
+        assert [one["source"] for one in json.loads(ended.stdout)] == done
+    else:
+        assert [line.split()[3] for line in ended.stdout.splitlines()] == done
 
 
 def test_a_list_that_is_not_to_be_relied_on_is_a_failure(server, monkeypatch):

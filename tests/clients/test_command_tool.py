@@ -46,7 +46,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return Device.said
 
 
-def call(*words: str, text: str | None = None) -> Any:
+def call(*words: str, text: str | bytes | None = None) -> Any:
     return CliRunner().invoke(app, ["command", *words, "--tango-host", "here:1"], input=text)
 
 
@@ -114,11 +114,12 @@ def test_a_mode_is_set_by_its_label(said: list[tuple[Any, ...]]) -> None:
         (("1", "Configure"), "", "ARGUMENT: expected a file with the JSON argument of Configure, or -, got nothing"),
         (("1", "Configure", "-"), '{"scan_type": 1}', "standard input: $.scan_type: expected text, got 1; nothing was"),
         (("1", "Configure", "-"), "", "standard input: $: expected a JSON object, got an empty text; nothing was sent"),
+        (("1", "Configure", "-"), b"\xff", "standard input: 'utf-8' codec can't decode byte 0xff"),
         (("1", "adminMode", "OFFLIN"), "", "ARGUMENT: expected one of ONLINE, OFFLINE, "),
     ],
 )
 def test_a_wrong_call_sends_nothing_and_says_why(
-    said: list[tuple[Any, ...]], words: tuple[str, ...], text: str, why: str
+    said: list[tuple[Any, ...]], words: tuple[str, ...], text: str | bytes, why: str
 ) -> None:
     done = call(*words, text=text)
     assert isinstance(done.exception, FacadeError)

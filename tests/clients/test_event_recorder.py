@@ -50,6 +50,41 @@ class Proxy:
         return [self.shown() for _ in names]
 
 
+@pytest.mark.parametrize(("was", "now"), [("VALID", "INVALID"), ("INVALID", "VALID"), ("VALID", "ALARM")])
+def test_a_lost_event_of_a_quality_alone_is_made_up_for(monkeypatch: pytest.MonkeyPatch, was: str, now: str) -> None:
+    """The device keeps the time of the data; the old figure was shown as valid for as long as the stream was silent."""
+    proxy = Proxy(DEVICE)
+    proxy.quality = getattr(tango.AttrQuality, f"ATTR_{was}")
+    monkeypatch.setattr(events.tango, "DeviceProxy", lambda name: proxy)
+    recorder = EventRecorder("host:1", ManualClock())
+    recorder.subscribe(DEVICE, ["digest"])
+    proxy.quality = getattr(tango.AttrQuality, f"ATTR_{now}")
+    recorder.compare(DEVICE)
+    newest = recorder.record(DEVICE, "digest").newest
+    assert newest is not None
+    assert newest.quality is Quality[now]
+
+
+def test_an_event_that_came_during_a_read_is_not_replaced_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = Proxy(DEVICE)
+    monkeypatch.setattr(events.tango, "DeviceProxy", lambda name: proxy)
+    recorder = EventRecorder("host:1", ManualClock())
+    recorder.subscribe(DEVICE, ["digest"])
+    read = proxy.read_attributes
+
+    def read_slowly(names: list[str]) -> list[Any]:
+        answers = read(names)
+        proxy.quality = tango.AttrQuality.ATTR_INVALID
+        proxy.tell()
+        return answers
+
+    monkeypatch.setattr(proxy, "read_attributes", read_slowly)
+    recorder.compare(DEVICE)
+    newest = recorder.record(DEVICE, "digest").newest
+    assert newest is not None
+    assert newest.quality is Quality.INVALID
+
+
 def test_a_lost_event_is_made_up_for_by_a_read_and_is_no_event(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = Proxy(DEVICE)
     monkeypatch.setattr(events.tango, "DeviceProxy", lambda name: proxy)

@@ -365,3 +365,22 @@ def test_without_an_archive_devices_tell_what_they_remember(monkeypatch: pytest.
 
 def iso(time: float) -> str:
     return utc_text(at(time - B))
+
+
+def test_a_source_that_repeats_an_alert_raises_its_alarm_once() -> None:
+    """Each new text of a standing alarm was shown as another one, until the archive had it."""
+    clock = ManualClock(B)
+    scene = Scene(clock)
+    for number, back in enumerate(range(1200, 0, -10), 1):
+        entry = {"condition": "deadLetters", "source": "ingest.heaps", "severity": "WARNING", "state": "ACTIVE"}
+        entry |= {"text": f"{number} records"}
+        scene.feed.take_alert(FollowedAlert(sequence=number, previous=number - 1, time=B - back, alert=entry))
+    scene.feed.step()
+    timelines = Timelines(scene.feed, site(DEVICES), clock, None)
+
+    def times(since: float) -> list[float]:
+        found = timelines.between("", utc_text(at(-since)), utc_text(at(0)))
+        return [one["time"] for one in found["alarms"]]
+
+    assert times(1800) == [B - 1200]
+    assert times(600) == [], "it was raised before"

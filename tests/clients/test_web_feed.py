@@ -13,7 +13,7 @@ from facade.flows.alerts.follower import FollowedAlert
 from facade.kernel.clock import ManualClock
 from facade.kernel.reading import Quality
 from sdp_facade_clients.events import DeviceEvent, EventRecord
-from sdp_facade_clients.web.feed import HOUR, KEPT_FRAMES, SPANS, Feed, Trend
+from sdp_facade_clients.web.feed import HOUR, KEPT_BYTES, KEPT_FRAMES, SPANS, Feed, Trend
 
 
 class Recorded:
@@ -182,6 +182,27 @@ def test_a_time_in_the_future_does_not_stop_a_trend(scene: Scene) -> None:
         scene.feed.step()
         scene.clock.sleep(10.0)
     assert scene.feed.trend("d", "a") == ([1000.0, 1010.0, 1020.0, 1030.0, 1040.0], [0.0, 1.0, 2.0, 3.0, 3.0])
+
+
+def test_a_clock_that_is_set_back_stops_no_trend() -> None:
+    """All trends stood still until the clock had caught up, and their times were in no order."""
+    scene = Scene(ManualClock(10_000.0))
+    for back in (0.0, 0.0, HOUR, 0.0):
+        scene.clock._now -= back
+        scene.clock.sleep(10.0)
+        scene.change(scene.clock.now())
+        scene.feed.step()
+    times, values = scene.feed.trend("d", "a")
+    assert times == values == [6430.0, 6440.0, 6440.0]
+
+
+def test_kept_frames_have_a_bound_in_bytes(scene: Scene) -> None:
+    """Those of 16 subarrays whose spectra are shown took 200 MB."""
+    for number in range(20):
+        scene.change((float(number),) * (KEPT_BYTES // 40))
+        scene.feed.step()
+    assert KEPT_BYTES // 2 < sum(len(one.text) for one in scene.feed._frames) <= KEPT_BYTES
+    assert [kind for _, kind, _ in scene.given(f"{scene.feed._boot}-1")] == ["snapshot"]
 
 
 def test_a_longer_trend_has_as_many_points_further_apart() -> None:

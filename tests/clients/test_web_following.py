@@ -11,7 +11,11 @@ from facade.kernel.icd.load import load
 from sdp_facade_clients.web import following
 from sdp_facade_clients.web.following import Following
 
-SERVERS = {"SdpFacade/control": {"mid-sdp/control/0": "SdpMaster", "mid-sdp/bus/0": "SdpBus"}}
+NODE = "mid-sdp/ingest/0001"
+SERVERS = {
+    "SdpFacade/control": {"mid-sdp/control/0": "SdpMaster", "mid-sdp/bus/0": "SdpBus"},
+    "SdpFacade/ingest-0": {NODE: "SdpIngestNode"},
+}
 
 
 def nothing(*_: object) -> None:
@@ -57,7 +61,8 @@ def test_what_a_database_interrupts_is_done_at_the_next_look(monkeypatch: pytest
     page = Following("host:10000", "SdpFacade", load(), clock, on_change=nothing, on_forget=nothing)
     with pytest.raises(tango.DevFailed):
         page.step()  # its thread logs it, and goes on
-    for _ in range(3):
+    page.ask(NODE)  # somebody opens its page before the next look: its State was never followed
+    for _ in range(5):
         clock.sleep(following._LOOK_AGAIN)
         page.step()
     assert {device: "State" in names for device, names in subscribed.items()} == dict.fromkeys(page.devices, True)

@@ -83,6 +83,72 @@ def test_times_and_durations_are_said_as_they_are(run: Any) -> None:
     assert run(script) == [told, f"{told}.", *texts[2:], "-5 min", "5 min"]
 
 
+TIME = """
+// Time that passes when nothing else is to be done.
+let now = 0;
+const due = [];
+globalThis.setTimeout = (call, ms) => due.push({ at: now + (ms ?? 0), call });
+globalThis.clearTimeout = (id) => { if (due[id - 1]) due[id - 1].at = Infinity; };
+globalThis.setInterval = (call, ms) => { const turn = () => { call(); setTimeout(turn, ms); }; setTimeout(turn, ms); };
+globalThis.performance.now = () => now;
+AbortSignal.timeout = () => undefined;
+const until = async (end) => {
+  for (;;) {
+    for (let turn = 0; turn < 20; turn += 1) await null;
+    const next = due.reduce((one, other) => (other.at < one.at ? other : one), { at: Infinity });
+    if (next.at > end) break;
+    now = next.at;
+    next.at = Infinity;
+    next.call();
+  }
+  now = end;
+};
+"""
+
+
+@pytest.mark.parametrize("server", ["gone", "without a database"])
+def test_a_page_asks_a_server_that_is_away_no_more_often_with_time(run: Any, server: str) -> None:
+    """Each turn of the interval began one more chain of questions, so the server was flooded when it was back."""
+    script = f"""
+      {TIME}
+      let count = 0;
+      globalThis.fetch = (address) => {{
+        count += 1;
+        if ({json.dumps(server)} === "gone") return Promise.reject(new Error("refused"));
+        return Promise.resolve({{ ok: true, json: async () => ({{ problem: "the Tango database does not answer" }}) }});
+      }};
+      (await import("./store.js")).start();
+      found = [];
+      for (const minute of [1, 60]) {{
+        await until(minute * 60000 - 20000);
+        count = 0;
+        await until(minute * 60000);
+        found.push(count);
+      }}
+    """
+    first, later = run(script)
+    assert 0 < later <= first + 2
+
+
+def test_an_act_that_the_server_takes_later_waits_for_its_turn(run: Any) -> None:
+    """Acknowledging 300 alarms ended at the 23rd, as a person may not do more at once."""
+    script = f"""
+      {TIME}
+      const codes = [200, 429, 429, 200, 409];
+      globalThis.fetch = () => {{
+        const status = codes.shift();
+        return Promise.resolve({{ ok: status === 200, status, json: async () => ({{ error: `${{status}}` }}) }});
+      }};
+      const {{ act, inTurn }} = await import("./store.js");
+      found = [];
+      const say = (text) => found.push([text, now]);
+      const acknowledge = () => inTurn(() => act("alarm", {{}})).then(() => say("done"), (error) => say(error.message));
+      for (let one = 0; one < 3; one += 1) acknowledge();
+      await until(10000);
+    """
+    assert run(script) == [["done", 0], ["done", 250], ["409", 250]]
+
+
 SOUND = """
 globalThis.tones = [];
 globalThis.AudioContext = class {

@@ -13,12 +13,14 @@ from rich.console import Console
 from facade.flows.alerts.messages import Alert
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_record
 from facade.kernel.clock import ManualClock
+from facade.kernel.errors import InfraError
 from facade.sdk.controller.simulator.controller import ExecutionLine
 from sdp_facade_lab.balance import Balance
 from sdp_facade_lab.command_account import Answer, CallLine, FoundCommands, account
 from sdp_facade_lab.demo.command_account import calls, compare_orders, families, timeline, unfinished
 from sdp_facade_lab.demo.plan import Given
 from sdp_facade_lab.demo.report import DemoReport, print_commands
+from sdp_facade_lab.fault_runs import frame
 from sdp_facade_lab.fault_runs.alerts import digest
 from sdp_facade_lab.fault_runs.cluster import ClusterRun
 from sdp_facade_lab.fault_runs.frame import Size
@@ -246,7 +248,10 @@ class _Flow:
     """Goes on for as many steps as are left."""
 
     def __init__(self, folder: Path, left: int) -> None:
-        self.deployment, self.left = SimpleNamespace(folder=folder), left
+        self.deployment, self.left, self.arrived = SimpleNamespace(folder=folder), left, 0
+
+    def count_arrived(self) -> int:
+        return self.arrived
 
     def step(self) -> bool:
         self.left -= 1
@@ -274,6 +279,46 @@ def test_a_flow_that_ends_before_the_last_accident_is_a_finding(run: ClusterRun)
     run._schedule.clear()
     assert not run.step()
     assert run.account().wrong == ["commands: ended before the last accident"]
+
+
+def test_the_next_accident_waits_until_each_flow_goes_on(run: ClusterRun) -> None:
+    """Otherwise a silence would have several accidents as its cause, and could be as long as they follow each other."""
+    clock, flows = run.clock, run._all
+    flows["commands"].left = 1_000
+    run._happens = MagicMock(done=lambda: True)
+    flows["commands"].arrived = flows["alerts"].arrived = 7
+    assert not run.due(), "as nothing has arrived since the last one was over"
+    due = []
+    for name in flows:
+        clock.sleep(2.0)
+        flows[name].arrived += 1
+        due.append(bool(run.due()))
+    assert due == [False, True]
+    run._happens = MagicMock(done=lambda: True)
+    assert not run.due()
+    clock.sleep(601.0)
+    with pytest.raises(InfraError, match=r"nothing of commands, alerts has arrived for 600 s"):
+        run.due()
+
+
+def test_a_cluster_has_its_jars_before_its_process_loses_the_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """On a machine that never ran Kafka, Maven could not be reached from the network of the run's own."""
+    order: list[str] = []
+
+    class Ended(Exception):
+        pass
+
+    def take_network() -> None:
+        order.append("network")
+        raise Ended
+
+    monkeypatch.setattr(frame, "libraries", lambda report: order.append("jars"))
+    monkeypatch.setattr(ClusterRun, "before", take_network)
+    with pytest.raises(Ended):
+        frame.prove("cluster", folder=tmp_path)
+    assert order == ["jars", "network"]
 
 
 def made_line(seconds: float, answer: Answer, text: str = "no broker") -> CallLine:

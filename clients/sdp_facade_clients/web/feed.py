@@ -42,6 +42,8 @@ SIGN_OF_LIFE: Final = 1.0
 """Longest time between two frames [s]."""
 KEPT_FRAMES: Final = 600
 """Frames kept for browsers that were away: a minute of the fastest ones."""
+KEPT_BYTES: Final = 32_000_000
+"""Most memory of these frames [bytes]: those with spectra of many subarrays would need 200 MB."""
 HOUR: Final = 3600.0
 SPANS: Final = (HOUR, 12 * HOUR)
 """Times that trends go back [s], each with as many points."""
@@ -86,7 +88,9 @@ class Trend:
 
     def add(self, time: float, value: float) -> None:
         """Add a value, or replace the last one if that is closer than the spacing."""
-        time = max(time, self.last)
+        if time < self.last:  # the clock was set back
+            begin = bisect_right(self._times, time)
+            del self._times[begin:], self._values[begin:]
         if self._times and time - self._times[-1] < self.spacing and math.isnan(value) == math.isnan(self._values[-1]):
             self._values[-1] = value
             return
@@ -134,7 +138,9 @@ class Feed:
         self._alerts: deque[FollowedAlert] = deque(maxlen=KEPT_ALERTS)
         self._trends: dict[tuple[str, str], dict[float, Trend]] = {}
         """By attribute, then by span."""
-        self._frames: deque[Frame] = deque(maxlen=KEPT_FRAMES)
+        self._frames: deque[Frame] = deque()
+        self._kept = 0
+        """Memory of these [bytes]."""
         self._boot = secrets.token_hex(4)
         """Distinguishes the numbers of this server from those of an earlier one."""
         self._number = 0
@@ -237,6 +243,9 @@ class Feed:
         if before != (self._silent, self._away):
             content |= {"silent": self._silent, "away": self._away}
         self._frames.append(self._frame("news", content))
+        self._kept += len(self._frames[-1].text)
+        while len(self._frames) > KEPT_FRAMES or (self._kept > KEPT_BYTES and len(self._frames) > 1):
+            self._kept -= len(self._frames.popleft().text)
         self._snapshot = None
         self._news.set()
         self._news = asyncio.Event()

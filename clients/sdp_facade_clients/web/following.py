@@ -126,7 +126,8 @@ class Following:
         if kind is None or not kind.family or kind.commands:
             return  # unknown, or followed completely from the start
         if device not in self._followed:
-            self._subscribe(device, tuple(name for name in _attributes(kind) if name not in _STATE))
+            known = _STATE if device in self.recorder.devices else ()  # a look may not have come to this device yet
+            self._subscribe(device, tuple(name for name in _attributes(kind) if name not in known))
         self._followed.pop(device, None)
         self._followed[device] = None
         while len(self._followed) > MOST_DEVICES:

@@ -6,7 +6,7 @@ devices know the newer; of observing states, the archive knows the exact times, 
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from facade.kernel.clock import DAY, MINUTE, Clock, Time, as_seconds
@@ -112,11 +112,11 @@ class Timelines:
             found["unknown"]["commands"] = "; ".join(why)
         told = {_alarm(one): one for one in found["alarms"]}
         for entry in self._feed.alerts():
-            if entry.alert and begin <= entry.time <= end:
+            if entry.alert and entry.time <= end:
                 names = ("condition", "source", "severity", "state", "text")
                 one = {"time": entry.time} | {name: entry.alert.get(name, "") for name in names}
                 told.setdefault(_alarm(one), one)
-        found["alarms"] = [*told.values()]
+        found["alarms"] = [one for one in _changed(told.values()) if _when(one) >= begin]
         found["obs_states"] = {**found["obs_states"], **self._obs_states(found["obs_states"], begin, end)}
         if self._archive is None:
             what = "this page has no archive; the devices tell only what they remember"
@@ -210,6 +210,17 @@ def _when(one: Mapping[str, Any]) -> float:
 
 def _alarm(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return one["condition"], one["source"], one["state"], round(one["time"], 3)
+
+
+def _changed(alarms: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the entries of alarms that have another state than the one before: a source repeats its alerts."""
+    found, known = [], dict[tuple[str, str], str]()
+    for one in sorted(alarms, key=_when):
+        alarm = one["condition"], one["source"]
+        if known.get(alarm) != one["state"]:
+            known[alarm] = one["state"]
+            found.append(one)
+    return found
 
 
 def _changes(steps: Sequence[Sequence[Any]]) -> list[list[Any]]:

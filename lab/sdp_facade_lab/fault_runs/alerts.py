@@ -413,6 +413,9 @@ class AlertFaultRun(FaultRun):
     def due(self) -> str:
         return self._due.pop(0)[1] if self._due and self._received >= self._due[0][0] else ""
 
+    def count_arrived(self) -> int:
+        return self._received
+
     def in_words(self) -> str:
         return f"{len(self._sent):,} sent, {self._received:,} received"
 

@@ -6,7 +6,8 @@ since its account knows everything that is on its topics.
 Theory of operation
 -------------------
 The accidents (`accidents.py`) happen one after the other in a thread, while the flows go on. The next one waits until
-all replicas are in sync: two lost disks may lose records.
+all replicas are in sync, because two lost disks may lose records, and until a record of each flow has arrived since
+then, so that each silence has one accident as its cause.
 
 Beside the flows, each accident after which no two brokers are left is the time for acts of an operator, and after each
 accident one role tries an act which its rights forbid. A silence of a flow is put down to the first accident that began
@@ -59,6 +60,8 @@ _BAR = 0.5
 _UNCONFIRMED: tuple[Answer, ...] = ("not sent", "unknown")
 _DONE = "done"
 _LARGE_ENOUGH = 10_000_000
+_LOOK_EACH = 1.0
+"""Time between two counts of what has arrived [s]."""
 _ACT_EACH = 0.2
 """Pause between two acts of the operator [s]."""
 _ALARMS = 1_000
@@ -144,6 +147,12 @@ class ClusterRun(FaultRun):
         """No accident begins after that [monotonic s]."""
         self._now = ""
         """The accident that happens."""
+        self._arrived: dict[str, int] = {}
+        """Records of each flow that had arrived when the last accident was over."""
+        self._over_at = math.inf
+        """When that was [monotonic s]."""
+        self._look_at = 0.0
+        """When it is looked at again whether others have arrived [monotonic s]."""
         self._goes_on: dict[str, FaultRun] = {}
         self._stopped = False
         self._early = list[str]()
@@ -215,9 +224,19 @@ class ClusterRun(FaultRun):
         return bool(self._goes_on)
 
     def due(self) -> str:
-        if self._is_happening() or not self._schedule:
+        if self._is_happening() or not self._schedule or not self._all_go_on():
             return ""
         return str(self._schedule[0])
+
+    def _all_go_on(self) -> bool:
+        """Return whether a record of each flow has arrived since the last accident was over."""
+        if self.clock.monotonic() < self._look_at:
+            return False
+        self._look_at = self.clock.monotonic() + _LOOK_EACH
+        silent = [name for name, one in self._goes_on.items() if one.count_arrived() <= self._arrived.get(name, 0)]
+        if silent and self.clock.monotonic() > self._over_at + _STANDSTILL:
+            raise InfraError(f"{self._now}: nothing of {', '.join(silent)} has arrived for {_STANDSTILL:g} s after it")
+        return not silent
 
     def inject(self, fault: str) -> None:
         accident = self._schedule.pop(0)
@@ -303,6 +322,8 @@ class ClusterRun(FaultRun):
         if self._happens.done():
             self._happens.result()
             self._happens = None
+            self._arrived = {name: flow.count_arrived() for name, flow in self._goes_on.items()}
+            self._over_at = self.clock.monotonic()
             return False
         return True
 

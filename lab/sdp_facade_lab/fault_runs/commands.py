@@ -120,10 +120,13 @@ class CommandFaultRun(FaultRun):
         self.count = 0
         self._caller.call_off()
 
+    def count_arrived(self) -> int:
+        """Count the commands that the device server took."""
+        self._given = sum(line.answer == "given" for line in read_calls(self._calls))
+        return self._given
+
     def in_words(self) -> str:
-        calls = read_calls(self._calls)
-        self._given = sum(line.answer == "given" for line in calls)
-        return f"{len(calls):,} calls, {self._given:,} commands given"
+        return f"{len(read_calls(self._calls)):,} calls, {self.count_arrived():,} commands given"
 
     def account(self) -> Balance:
         self.demand(self._is_quiet, _ENDS_WITHIN, "the last outcomes")

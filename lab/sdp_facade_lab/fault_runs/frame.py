@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from rich.markup import escape
 
 from facade.flows.telemetry.plan import windowed
+from facade.infra.kafka import libraries
 from facade.infra.processes import Process
 from facade.kernel.bus.kafka.admin import ask_coordinator
 from facade.kernel.bus.kafka.bus import KafkaBus
@@ -166,6 +167,10 @@ class FaultRun:
 
     def stop_sending(self) -> None:
         """Send no more: the run ends when all that was sent has come."""
+        raise NotImplementedError
+
+    def count_arrived(self) -> int:
+        """Count the records that have arrived where the flow ends."""
         raise NotImplementedError
 
     def in_words(self) -> str:
@@ -348,7 +353,9 @@ def prove(
     if judge and not made.has_history:
         raise ConfigError(f"--judge: expected commands or cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
-    if judge:  # what cannot be built is told now, not at the end; and `before` may take the network away
+    # What must be downloaded comes first: `before` may take the network away, and nobody waits an hour for an error.
+    libraries(progress.step)
+    if judge:
         build_judge()
     made.before()
     brokers = made.secured if secure else made.brokers

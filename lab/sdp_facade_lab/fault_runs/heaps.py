@@ -76,8 +76,11 @@ class HeapFaultRun(FaultRun):
     def stop_sending(self) -> None:
         self._simulator.ask()
 
+    def count_arrived(self) -> int:
+        return sum(self._tango.totals().values())
+
     def in_words(self) -> str:
-        return f"{self._sent():,} heaps sent, {sum(self._tango.totals().values()):,} counted at their nodes"
+        return f"{self._sent():,} heaps sent, {self.count_arrived():,} counted at their nodes"
 
     def account(self) -> Balance:
         sent = read_report(self._report)

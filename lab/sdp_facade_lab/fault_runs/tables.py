@@ -155,8 +155,11 @@ class TableFaultRun(FaultRun):
         assert isinstance(role, RoleProcess)
         role.call_off()
 
+    def count_arrived(self) -> int:
+        return len(self._ended())
+
     def in_words(self) -> str:
-        return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {len(self._ended())} ended"
+        return f"{len(self._begun)} tables begun, {len(self._sent)} sent, {self.count_arrived()} ended"
 
     def account(self) -> Balance:
         complete = Counter(_number(table) for table in self._said if table.state == COMPLETE)

@@ -285,8 +285,11 @@ async function perform(action, some, place, event) {
   Object.assign(view, { said: "", wrong: false, place });
   for (const { condition, source, occurrence } of some) {
     try {
-      await act("alarm", { action, condition, source, occurrence, comment, duration: action === "shelve" ? duration : 0 });
+      const about = { action, condition, source, occurrence, comment, duration: action === "shelve" ? duration : 0 };
+      await inTurn(() => act("alarm", about));
       done.push(`${condition} of ${source}`);
+      view.said = done.length < some.length ? `${TITLES[action]}: ${done.length} of ${some.length} alarms …` : "";
+      redraw();
     } catch (error) {
       [view.said, view.wrong] = [`${condition} of ${source}: ${error.message}`, true];
       break;

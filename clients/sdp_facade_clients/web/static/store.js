@@ -151,6 +151,18 @@ export async function act(path, body) {
   }));
 }
 
+// The server takes a few acts a second from a person, so those about many alarms wait for their turn.
+export async function inTurn(call) {
+  for (;;) {
+    try {
+      return await call();
+    } catch (error) {
+      if (error.status !== 429) throw error;
+      await new Promise((resolve) => { setTimeout(resolve, 250); });
+    }
+  }
+}
+
 // Have the server follow all attributes of a device; asked again each minute, while somebody looks at it.
 const followed = new Map(); // devices whose values were asked for, and when: the server forgets those that nobody asks for
 export function follow(device) {
@@ -164,7 +176,7 @@ export function follow(device) {
 async function answer(asked) {
   const response = await asked.catch(() => { throw new Error("the server of this page does not answer"); });
   const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
-  if (!response.ok) throw new Error(content?.error ?? response.statusText);
+  if (!response.ok) throw Object.assign(new Error(content?.error ?? response.statusText), { status: response.status });
   return content;
 }
 
@@ -208,9 +220,16 @@ export async function describe() {
   used = false;
   try {
     [store.site, store.me] = await Promise.all([ask("site"), me]);
-    if (store.site.problem) setTimeout(describe, 2000);
+    if (store.site.problem) describeSoon();
   } catch {
-    setTimeout(describe, 2000); // the page says that there is no connection
+    describeSoon(); // the page says that there is no connection
   }
   tell([]);
+}
+
+// One at a time: the interval above begins further ones while the server is away.
+let soon = 0;
+function describeSoon() {
+  clearTimeout(soon);
+  soon = setTimeout(describe, 2000);
 }
