@@ -195,6 +195,25 @@ def test_with_many_groups_only_those_commits_are_left_that_close_windows(broker)
     assert found["used"] + found["late"] >= 4 * 450, "all but those of the open transaction"
 
 
+def test_a_worker_with_many_groups_looks_ten_times_a_second_what_there_is_to_do(broker):
+    """A second passed before it saw that it was to stop; in a replay, that is ten of the night, with their windows."""
+    waits = []
+
+    class Log(MemoryTransactionalLog):
+        def take(self, limit, timeout):
+            waits.append(timeout)
+            return super().take(limit, timeout)
+
+    log = Log(broker, "ingest.heaps", group="aggregate")
+    limits = BatchLimits(cells_per_second=1)
+    one = telemetry_worker(log, ICD, Settings(nodes=4), slot="0", clock=broker.clock, limits=limits)
+    for seq in range(100):
+        send(broker, *encoded(*(heap(node=node, seq=seq) for node in range(4))))
+        one.step()
+        broker.clock.sleep(0.01)
+    assert 0.09 < max(waits) <= 0.1
+
+
 def test_partials_of_one_rack_are_on_one_partition(broker):
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")
     one = telemetry_worker(log, ICD, Settings(nodes=8, rack_size=2), slot="0", clock=broker.clock)

@@ -48,6 +48,9 @@ _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
 """Longest wait for the first record of a transaction [s]."""
+_LONGEST_READ = 0.1
+"""Longest wait for further records [s]: only between two reads does a worker see that it is to stop, or how far a
+replay has come, whose time passes faster."""
 _ASK_AGAIN, _ASK_AGAIN_LATER = 0.05, 1.0
 """Shortest and longest time between two requests for the ends of partitions [s]."""
 _TOLD_AGAIN = 10.0
@@ -248,7 +251,7 @@ class TelemetryFold:
                 return
             first = 1
         if self._most > first:
-            left = min(self._interval() - self._transaction.age(), self._until_close())
+            left = min(self._interval() - self._transaction.age(), self._until_close(), _LONGEST_READ)
             self._fold_all(self._transaction.read(self._most - first, max(left, _LOOK)))
 
     def _look_at_windows(self) -> None:
