@@ -341,6 +341,24 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
     assert len(bench.log.seqs()) == 1000
 
 
+@pytest.mark.parametrize("damaged", [{3}, {0, 3, 4}])
+def test_a_batch_that_was_damaged_before_a_start_costs_no_other(bench: Bench, damaged: set[int]) -> None:
+    bench.log.away = True
+    bench.send(1000)
+    bench.producer.step()
+    for stored in [bench.producer._spool.waiting[number] for number in damaged]:
+        with (bench.folder / stored.name).open("r+b") as file:
+            file.seek(stored.begin + 200)
+            file.write(b"\xff\x00\xff")
+    bench.start()
+    bench.log.back()
+    bench.run()
+    bench.send()
+    bench.run()
+    assert bench.log.seqs() == [seq for seq in range(1010) if seq // 10 not in damaged]
+    assert (bench.producer.standing.missing, bench.producer._spool.cut) == (len(damaged), 0)
+
+
 def test_a_spool_has_one_owner(tmp_path: Path) -> None:
     first = DiskFolder(tmp_path)
     with pytest.raises(ConfigError, match="another process"):

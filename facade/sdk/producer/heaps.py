@@ -219,8 +219,8 @@ class Standing:
     dropped: int
     """Notifications that found no room since the start, or that could not be read back from the disk."""
     missing: int
-    """Batches that the process before this one kept in memory because the disk was full. They are lost unless they
-    had just been sent."""
+    """Batches that the process before this one kept in memory because the disk was full, or that the disk has damaged
+    since. They are lost unless they had just been sent."""
     disk: str
     """The reason why the disk takes no batches; empty if it does."""
     bus: str
