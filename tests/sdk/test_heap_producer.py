@@ -12,6 +12,7 @@ import pytest
 
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.sdk.producer.folder import DiskFolder
@@ -367,6 +368,12 @@ def test_a_spool_has_one_owner(tmp_path: Path) -> None:
     DiskFolder(tmp_path).close()
 
 
+def test_wrong_settings_do_not_keep_the_spool_from_the_next_attempt(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"no\.such\.property"):
+            HeapProducer(42, tmp_path, settings=Settings(kafka={"no.such.property": "1"}))
+
+
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="can be written"):
@@ -418,6 +425,19 @@ def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
     (batch,) = bench.log.batches()
     assert batch.content.columns["lost"].tolist() == [70_000] * 10
     assert batch.content.columns["received"].tolist() == [-1] * 10, "the worker refuses it, by row"
+
+
+@pytest.mark.parametrize("value", [-1, -(2**62), 2**62])
+@pytest.mark.parametrize("name", ["seq", "time"])
+def test_an_impossible_number_costs_no_other_notification(bench: Bench, name: str, value: int) -> None:
+    columns = {"seq": np.arange(10), "time": 1_795_276_800_000_000 + np.arange(10)}
+    for scan, column in enumerate((columns[name].copy(), columns[name][:1].copy()), 1):
+        column[0] = value
+        bench.send(len(column), **{"scan_id": scan, "seq": np.arange(len(column)), name: column})
+    bench.run()
+    batches = bench.log.batches()
+    found = [x + one.header.bases[name] for one in batches for x in one.content.columns[name].tolist()]
+    assert sorted(found) == sorted([value, value, *columns[name][1:].tolist()])
 
 
 def test_a_batch_keeps_its_frame_through_a_crash(bench: Bench) -> None:

@@ -304,7 +304,11 @@ class HeapProducer:
         self._node, self._rows, self._period, self._clock = node, rows, period, clock or SystemClock()
         self._spool = Spool(_opened(spool), most_bytes=most_bytes)
         if log is None:
-            log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
+            try:
+                log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
+            except BaseException:
+                self._spool.close()  # or a second attempt in this process would find the spool in use
+                raise
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
         self._rule = plan(load(), _TOPIC).rule
