@@ -16,6 +16,8 @@ TYPES: Final = {
 """The types of the columns; a column with larger values becomes 64 bits wide."""
 _MESSAGE: Final = "heap/1"
 _BASES: Final = ("seq", "time")
+_LARGEST: Final = 2**53 - 1
+"""Largest base of a column, as of `schemas/messages/batch.schema.json`."""
 
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -56,7 +58,8 @@ def heap_batches(
     """
     whole = len(columns["seq"])
     sizes = np.diff([*begins, whole])
-    bases = {name: np.minimum.reduceat(columns[name], begins) for name in _BASES}
+    # Within the limits of the header, so that one impossible value does not make its whole record unreadable.
+    bases = {name: np.clip(np.minimum.reduceat(columns[name], begins), 0, _LARGEST) for name in _BASES}
     relative = {
         name: column - np.repeat(bases[name], sizes) if name in bases else column for name, column in columns.items()
     }

@@ -1,6 +1,7 @@
 """Processing blocks from the topic to what SdpSubarray and SdpMaster show, on the simulation's brokers."""
 
 import json
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -10,6 +11,7 @@ from facade.flows.blocks import flow as blocks_flow
 from facade.flows.blocks.flow import MOST_SHOWN, BlocksFlow, values
 from facade.flows.blocks.source import BLOCKS, STATES, BlockSource
 from facade.kernel.bus.port import Record
+from facade.kernel.clock import ManualClock, Time
 from facade.kernel.outcome import USED, Suppressed
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
@@ -84,6 +86,23 @@ def test_a_failed_block_is_an_alarm_until_the_next_execution_block(bench: Bench)
     bench.source.remove("pb-test-00003")
     bench.cycle(20)
     assert [state for state, _ in groupby(state for _, state in alerts())] == ["ACTIVE", "CLEARED"] * 2
+
+
+def test_the_last_execution_block_does_not_depend_on_the_clocks_of_controllers() -> None:
+    clock, log = ManualClock(), list[Record]()
+    source = BlockSource("processing-controller", log.append, clock)
+    clock.sleep(7200.0)
+    source.tell("pb-test-00001", EB, 1, "batch", "RUNNING")
+    clock.sleep(-7200.0)
+    source.tell("pb-test-00002", "eb-test-20261123-00002", 1, "batch", "FAILED")
+    source.tell("pb-test-00003", "eb-test-20261123-00003", 1, "batch", "WAITING")
+    source.remove("pb-test-00003")
+    flow = BlocksFlow([1])
+    found = []
+    for at, record in enumerate(log):
+        flow.fold(replace(record, timestamp_us=Time(BASE_US + at)), count=True)
+        found.append([one.pb_id for one in flow.subarrays[1].failures()])
+    assert found == [[], ["pb-test-00002"], [], ["pb-test-00002"]]
 
 
 GOOD = {

@@ -126,9 +126,12 @@ def test_what_a_table_does_not_say_is_invalid(bench):
 def test_a_product_that_is_removed_is_not_shown_as_valid(bench):
     """A tombstone under its name."""
     bench.tell()
+    bench.cycle()
+    assert bench.shown("age").quality is Quality.VALID
     bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=None))
     bench.cycle()
     assert bench.shown("solutionId").quality is Quality.INVALID
+    assert bench.shown("age").quality is Quality.INVALID
     assert bench.shown("gainAmplitude").quality is Quality.INVALID
     assert bench.shown("tablesComplete").value == 0
     bench.tell(table="t2")
@@ -175,6 +178,21 @@ def test_pointing_offsets_are_where_tm_reads_them(bench):
     assert bench.shown("pointing_cal_SKA001").value == (17.0, 0.5, -0.25)
     assert (FIRST, "pointing_cal_SKA999") not in bench.sink.shown
     assert "SKA999" in bench.shown("Status").value
+
+
+def test_pointing_offsets_that_no_table_has_any_more_are_invalid(bench):
+    def tell(table, **pointing):
+        more = {"product": product, "kind": "pointing", "content_type": "application/json"}
+        bench.tell(table=table, summary={"pointing": pointing}, **more)
+        return {dish: bench.shown(f"pointing_cal_{dish}").quality for dish in ("SKA001", "SKA002")}
+
+    product, valid, invalid = "subarray/01/pointing", Quality.VALID, Quality.INVALID
+    assert tell("p1", SKA001=[17, 0.5, -0.25], SKA002=[17, 0.1, 0.1]) == {"SKA001": valid, "SKA002": valid}
+    assert tell("p2", SKA001=[18, 0.4, -0.2]) == {"SKA001": valid, "SKA002": invalid}
+    bench.broker.append(Record(topic="tables", key=product.encode(), value=None))
+    bench.cycle()
+    assert bench.shown("pointing_cal_SKA001").quality is invalid
+    assert tell("p3", SKA002=[19, 0.1, 0.1]) == {"SKA001": invalid, "SKA002": valid}
 
 
 @pytest.mark.parametrize(

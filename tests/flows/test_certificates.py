@@ -102,6 +102,9 @@ def test_brokers_show_theirs_which_are_read_again_after_an_hour(tmp_path: Path) 
     assert watched.find(now).keys() == {key}, "a broker that is away keeps its alarm"
     known = frozenset({str(new)})  # as a file, which no port is needed for
     watched.step()
+    assert watched.find(now).keys() == {key}, "it may only restart"
+    clock.sleep(3600)
+    watched.step()
     assert not watched.find(now)
     assert watched.judges(key), "nobody uses it any more"
 

@@ -513,6 +513,19 @@ def test_a_device_that_the_tango_database_has_no_more_is_forgotten(is_again: boo
     assert again.said(AZ) == [], "nor does the next mirror know it"
 
 
+def test_a_pushed_attribute_that_cannot_be_read_is_not_shown_as_valid():
+    bench = Bench(AZ, EL)
+    bench.settle(20)
+    value = bench.telescope.values.pop(AZ)
+    bench.settle(10)
+    assert (bench.said(AZ)[-1].quality, bench.said(EL)[-1].quality) == ("INVALID", "VALID")
+    assert "API_AttrNotFound" in bench.said(AZ)[-1].error
+    bench.telescope.values[AZ] = value  # with the time of before, by the device's clock
+    bench.settle(10)
+    back = bench.said(AZ)[-1]
+    assert (back.value, back.quality, back.gap) == (value, "VALID", True)
+
+
 def test_an_attribute_that_its_device_has_no_more_is_forgotten_unless_it_is_named():
     bench = Bench(f"{DISH}/*", EL)
     bench.settle()

@@ -41,7 +41,13 @@ def block(key: int, step: int, subarray: int) -> Record:
     state = ("RUNNING", "WAITING", "FAILED", "STARTING", "FINISHED")[step % 5]
     return block_record(
         ProcessingBlock(
-            pb_id=f"pb-{key}", eb_id="eb-1", subarray=subarray, kind="batch", state=state, sequence=step, time=BASE_US
+            pb_id=f"pb-{key}",
+            eb_id=f"eb-{step % 2}",
+            subarray=subarray,
+            kind="batch",
+            state=state,
+            sequence=step,
+            time=BASE_US + step,
         )
     )
 
@@ -139,7 +145,10 @@ def states_of(flow: Any) -> Any:
 CASES = {
     "processing-blocks": Case(
         record=block,
-        known=lambda flow: [(dict(+one.counts), dict(one.open), dict(one.failed)) for one in flow.subarrays.values()],
+        known=lambda flow: [
+            (dict(+one.counts), dict(one.open), dict(one.failed), one.newest and one.newest.eb_id)
+            for one in flow.subarrays.values()
+        ],
         leaves_out=("older", "repeated"),
     ),
     "reservations": Case(

@@ -199,6 +199,7 @@ def test_a_metric_that_is_removed_is_invalid(bench):
     bench.tell("channelFrequencies", np.array([1.0]), unit="Hz")
     bench.give(Record(topic="quality", key=b"subarray/01/channelFrequencies", value=None))
     assert bench.shown("channelFrequencies").quality is Quality.INVALID
+    assert not [one for find in bench.service.complaints for one in find()], "nobody expects it any more"
     bench.give(Record(topic="quality", key=None, value=None))
     assert bench.account.reasons["tombstone"] == 2
 

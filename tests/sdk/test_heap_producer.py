@@ -12,6 +12,7 @@ import pytest
 
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
+from facade.kernel.config import Settings
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.icd.load import load
 from facade.sdk.producer.folder import DiskFolder
@@ -341,12 +342,36 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
     assert len(bench.log.seqs()) == 1000
 
 
+@pytest.mark.parametrize("damaged", [{3}, {0, 3, 4}])
+def test_a_batch_that_was_damaged_before_a_start_costs_no_other(bench: Bench, damaged: set[int]) -> None:
+    bench.log.away = True
+    bench.send(1000)
+    bench.producer.step()
+    for stored in [bench.producer._spool.waiting[number] for number in damaged]:
+        with (bench.folder / stored.name).open("r+b") as file:
+            file.seek(stored.begin + 200)
+            file.write(b"\xff\x00\xff")
+    bench.start()
+    bench.log.back()
+    bench.run()
+    bench.send()
+    bench.run()
+    assert bench.log.seqs() == [seq for seq in range(1010) if seq // 10 not in damaged]
+    assert (bench.producer.standing.missing, bench.producer._spool.cut) == (len(damaged), 0)
+
+
 def test_a_spool_has_one_owner(tmp_path: Path) -> None:
     first = DiskFolder(tmp_path)
     with pytest.raises(ConfigError, match="another process"):
         HeapProducer(42, tmp_path)
     first.close()
     DiskFolder(tmp_path).close()
+
+
+def test_wrong_settings_do_not_keep_the_spool_from_the_next_attempt(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"no\.such\.property"):
+            HeapProducer(42, tmp_path, settings=Settings(kafka={"no.such.property": "1"}))
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
@@ -400,6 +425,19 @@ def test_values_that_need_more_bits_get_them(bench: Bench) -> None:
     (batch,) = bench.log.batches()
     assert batch.content.columns["lost"].tolist() == [70_000] * 10
     assert batch.content.columns["received"].tolist() == [-1] * 10, "the worker refuses it, by row"
+
+
+@pytest.mark.parametrize("value", [-1, -(2**62), 2**62])
+@pytest.mark.parametrize("name", ["seq", "time"])
+def test_an_impossible_number_costs_no_other_notification(bench: Bench, name: str, value: int) -> None:
+    columns = {"seq": np.arange(10), "time": 1_795_276_800_000_000 + np.arange(10)}
+    for scan, column in enumerate((columns[name].copy(), columns[name][:1].copy()), 1):
+        column[0] = value
+        bench.send(len(column), **{"scan_id": scan, "seq": np.arange(len(column)), name: column})
+    bench.run()
+    batches = bench.log.batches()
+    found = [x + one.header.bases[name] for one in batches for x in one.content.columns[name].tolist()]
+    assert sorted(found) == sorted([value, value, *columns[name][1:].tolist()])
 
 
 def test_a_batch_keeps_its_frame_through_a_crash(bench: Bench) -> None:

@@ -48,6 +48,9 @@ class _Known(NamedTuple):
     sequence: int
     size: int
     """Size of its record [bytes]."""
+    age: tuple[Time, Time, str]
+    """The broker's time of its record, its own time and its id: the newest block of a subarray has the greatest."""
+    eb_id: str
 
 
 @dataclass(slots=True)
@@ -60,8 +63,8 @@ class Blocks:
     """A heap of ranks of open blocks; outdated ones are dropped when they reach the top."""
     failed: Bounded[str, ProcessingBlock] = field(default_factory=lambda: Bounded(MOST_FAILED))
     """By id, the newest last."""
-    newest: ProcessingBlock | None = None
-    """The last block, by the controllers' clocks."""
+    newest: _Known | None = None
+    """The last block, by the brokers' clocks: those of controllers may be wrong."""
     version: int = 0
 
     def add_open(self, block: ProcessingBlock) -> None:
@@ -122,13 +125,15 @@ class BlocksFlow(Projection[ProcessingBlock]):
         blocks, has_ended, size = self.subarrays[block.subarray], block.state in ENDED, len(record.value or b"")
         if not has_ended and self._known(block.pb_id) is None and not self._has_room(block.state, size):
             return TOO_MANY
-        self._remove(block.pb_id)
-        known = self._ended if has_ended else self._open
-        known[block.pb_id] = _Known(block.subarray, block.state, block.sequence, size)
+        before = self._forget(block.pb_id)
+        age = record.timestamp_us, block.time, block.pb_id
+        own = _Known(block.subarray, block.state, block.sequence, size, age, block.eb_id)
+        (self._ended if has_ended else self._open)[block.pb_id] = own
         blocks.counts[block.state] += 1
         blocks.version += 1
-        if blocks.newest is None or block.time >= blocks.newest.time:
-            blocks.newest = block
+        if blocks.newest is None or own.age >= blocks.newest.age:
+            blocks.newest = own
+        self._replace_newest(before)
         if block.state == FAILED:
             blocks.failed[block.pb_id] = block
         elif not has_ended:
@@ -145,6 +150,15 @@ class BlocksFlow(Projection[ProcessingBlock]):
         return len(self._open) < MOST_OPEN + beyond and self._open_bytes + size <= most_bytes
 
     def _remove(self, pb_id: str) -> None:
+        self._replace_newest(self._forget(pb_id))
+
+    def _replace_newest(self, before: _Known | None) -> None:
+        """Choose the newest block of a subarray again, if it was the one that is known no more."""
+        if before is not None and (blocks := self.subarrays[before.subarray]).newest is before:
+            left = (one for one in (*self._open.values(), *self._ended.values()) if one.subarray == before.subarray)
+            blocks.newest = max(left, key=lambda one: one.age, default=None)
+
+    def _forget(self, pb_id: str) -> _Known | None:
         self._open_bytes -= self._open[pb_id].size if pb_id in self._open else 0
         before = self._open.pop(pb_id, None) or self._ended.pop(pb_id, None)
         if before is not None:
@@ -156,6 +170,7 @@ class BlocksFlow(Projection[ProcessingBlock]):
             blocks.version += 1
         is_sound = self._open_bytes > 0 if self._open else self._open_bytes == 0
         assert is_sound, f"{len(self._open)} open blocks have {self._open_bytes} bytes: no other would find room"
+        return before
 
 
 class BlocksView(DeviceView):
@@ -169,7 +184,7 @@ class BlocksView(DeviceView):
         return self._blocks.version, self._known()
 
     def _readings(self, now: Time) -> Iterator[tuple[str, Reading]]:
-        time = now if self._blocks.newest is None else self._blocks.newest.time
+        time = now if self._blocks.newest is None else self._blocks.newest.age[1]
         for name, value in values([self._blocks]).items() if self._known() else ():
             yield name, Reading(value, time)
 

@@ -50,7 +50,8 @@ class MirroredAttribute:
         newest, was_doubtful = self.newest, self.is_doubtful
         self.is_doubtful = False
         if newest is not None and newest.connection == CONNECTED:
-            if by == "POLL" and self.is_pushed and seen.time < newest.time:
+            # A failed read has no time, and after it the time of the newest record is ours, not the device's.
+            if by == "POLL" and self.is_pushed and not newest.error and NEVER < seen.time < newest.time:
                 return None  # an event has overtaken it
             same = (newest.value, newest.type, newest.quality) == (seen.value, seen.type, seen.quality)
             is_known = same and newest.error == seen.error[:_LONGEST_ERROR]

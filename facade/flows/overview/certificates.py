@@ -85,8 +85,10 @@ class Certificates:
                     self._ends[place] = self._read(place)
                 except (OSError, ValueError) as error:
                     _log.warning("certificate of %s cannot be read: its end is not watched: %s", place, error)
-        for place in self._ends.keys() - places:
-            del self._ends[place]
+        # A broker that is away may only restart: its end is kept until it would be read again.
+        for place in [one for one, due in self._due.items() if one not in places and now >= due]:
+            del self._due[place]
+            self._ends.pop(place, None)
 
     def _places(self) -> set[str]:
         return self._named | (self._brokers() if self._is_encrypted else set())

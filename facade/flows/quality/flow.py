@@ -316,7 +316,7 @@ class QualityView(NewestView):
             return None
         limit = self._class.stale_after if attribute.stale_after is None else attribute.stale_after
         stopped = metric is None or (limit > 0 and now - metric.appended > as_duration(limit))
-        if stopped:
+        if stopped and metric is not None:  # one that was removed is not expected any more
             self.stopped.append(name)
         return shown.reading.invalid() if stopped else shown.reading
 

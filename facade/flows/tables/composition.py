@@ -73,7 +73,7 @@ class Losses:
 
 
 _POINTING = "pointing_cal_"
-_ALWAYS = frozenset({"age", "assembling", "tablesComplete", "lastFailure", "connected", "versionId", "State", "Status"})
+_ALWAYS = frozenset({"assembling", "tablesComplete", "lastFailure", "connected", "versionId", "State", "Status"})
 """Attributes that do not expire with a solution."""
 
 
@@ -89,6 +89,8 @@ class CalibrationView(NewestView):
         self._seen = -1
         """Number of changes of the flow at the last update."""
         self._solution: tuple[Table, SolutionSummary] | None = None
+        self._pointed: set[str] = set()
+        """Attributes of the offsets that a complete table has."""
         self._strange: list[str] = []
         """Dishes without an attribute for their offsets."""
 
@@ -102,8 +104,10 @@ class CalibrationView(NewestView):
     def _quality(self, name: str, value: Value, *, expired: bool) -> Quality:
         attribute = self._attributes.get(name)
         quality = judge(value, None if attribute is None else attribute.limits)
-        ages = name not in _ALWAYS and not name.startswith(_POINTING)
-        if value is math.nan or (ages and self._solution is None):
+        is_pointing = name.startswith(_POINTING)
+        ages = name not in _ALWAYS and not is_pointing
+        has_gone = name not in self._pointed if is_pointing else ages and self._solution is None
+        if value is math.nan or has_gone:
             return Quality.INVALID  # the table has none, or has gone
         return Quality.WARNING if expired and ages and quality is Quality.VALID else quality
 
@@ -126,11 +130,14 @@ class CalibrationView(NewestView):
         values["assembling"] = tuple(_text(describe(one)) for one in under_way)
         failed = [one for one in self._flow.failed.values() if one.product.startswith(self.prefix)]
         values["lastFailure"] = _text(describe(max(failed, key=lambda one: one.time))) if failed else ""
+        pointing: dict[str, Value] = {}
         for one in mine:
             if isinstance(one.summary, SolutionSummary):
                 self._solution = one.table, one.summary
             elif isinstance(one.summary, PointingSummary):
-                values |= self._pointing(one.summary)
+                pointing |= self._pointing(one.summary)
+        self._pointed = {*pointing}
+        values |= pointing
         return values if self._solution is None else values | _solution(*self._solution)
 
     def _pointing(self, summary: PointingSummary) -> dict[str, Value]:

@@ -219,8 +219,8 @@ class Standing:
     dropped: int
     """Notifications that found no room since the start, or that could not be read back from the disk."""
     missing: int
-    """Batches that the process before this one kept in memory because the disk was full. They are lost unless they
-    had just been sent."""
+    """Batches that the process before this one kept in memory because the disk was full, or that the disk has damaged
+    since. They are lost unless they had just been sent."""
     disk: str
     """The reason why the disk takes no batches; empty if it does."""
     bus: str
@@ -304,7 +304,11 @@ class HeapProducer:
         self._node, self._rows, self._period, self._clock = node, rows, period, clock or SystemClock()
         self._spool = Spool(_opened(spool), most_bytes=most_bytes)
         if log is None:
-            log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
+            try:
+                log = KafkaBatchLog(Connection(settings or load_client_settings()), client=f"node-{node}")
+            except BaseException:
+                self._spool.close()  # or a second attempt in this process would find the spool in use
+                raise
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
         self._rule = plan(load(), _TOPIC).rule

@@ -1,9 +1,9 @@
 """A bounded queue of batches on disk: append-only files of frames, and a mark of the confirmed batches.
 
-Appended data survive a crash of the process, as the operating system has them. A torn end is cut at the start. A batch
-that the disk refuses waits in memory, up to a limit, and goes to the disk when that accepts it; otherwise it is
-refused. The older batches are always on disk, so a crash loses only the newest: the mark has the number of batches in
-memory.
+Appended data survive a crash of the process, as the operating system has them. A torn end is cut at the start, and a
+damaged batch before others is left out and counted. A batch that the disk refuses waits in memory, up to a limit, and
+goes to the disk when that accepts it; otherwise it is refused. The older batches are always on disk, so a crash loses
+only the newest: the mark has the number of batches in memory.
 """
 
 import re
@@ -85,7 +85,7 @@ class Spool:
         self.cut = 0
         """Bytes at torn ends that were cut at the start."""
         self.missing = 0
-        """Batches that were in memory when the previous process ended."""
+        """Batches that were in memory when the previous process ended, or that were damaged on the disk since."""
         self.size = 0
         """Size of the waiting batches [bytes]."""
         self._segments: dict[str, int] = {}
@@ -232,12 +232,12 @@ class Spool:
         newest = -1
         for name in sorted(one for one in self._folder.names() if one.endswith(_SUFFIX)):
             content, begin = self._folder.read(name), 0
-            while stored := _stored_at(content, begin, name):
+            while stored := _stored_at(content, begin, name) or _after_damage(content, begin, name):
                 if stored.sequence > max(newest, self.done):
                     self.waiting.append(stored)
                     self.size += stored.size
                 newest = max(newest, stored.sequence)
-                begin += stored.size
+                begin = stored.begin + stored.size
             if begin < len(content):
                 self.cut += len(content) - begin
                 self._folder.write(name, begin, b"")
@@ -266,6 +266,15 @@ def _stored_at(content: bytes, begin: int, name: str) -> Stored | None:
     if length < _FRAME.size - 8 or not _is_whole(memoryview(content)[begin : begin + 8 + length]):
         return None
     return Stored(sequence, rows, time_us, 8 + length, None, name, begin)
+
+
+def _after_damage(content: bytes, begin: int, name: str) -> Stored | None:
+    """Return the frame after a damaged one; None: there is no complete one, so the damage is a torn end."""
+    while begin + _FRAME.size <= len(content):
+        begin += 8 + struct.unpack_from("<I", content, begin)[0]
+        if stored := _stored_at(content, begin, name):
+            return stored
+    return None
 
 
 def _sealed(done: int, posted: int, held: int) -> bytes:
