@@ -342,6 +342,13 @@ def test_one_that_never_got_to_the_bus_is_shown_by_what_was_said_of_it(night):
     assert "UNDELIVERED by subarray" in printed
 
 
+def test_one_whose_id_is_ahead_of_its_record_is_found(topics):
+    """Its device server's clock was set back by an hour."""
+    id = topics.command(60, given_after=-3600.0)
+    topics.ack(id, "COMPLETED", after=-3599.0, origin="c")
+    assert run(f"show {id}").splitlines()[0].split() == [id, "COMPLETED"]
+
+
 def test_one_that_is_not_there_is_an_error(night):
     with pytest.raises(BusError, match=r"no command .* on the bus, which keeps commands for 7 d"):
         run("show 1700000000.000000_000000000001_On")

@@ -1,5 +1,6 @@
 """Commands and their one outcome: the table, the order on the log, time-outs, bounds, restarts."""
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import get_args
@@ -257,6 +258,13 @@ def test_a_command_that_the_bus_has_is_never_undelivered_and_its_time_out_says_h
     assert tracker.due(one.not_after + S + 1, 0.0, "server", has_read_all) == []
     (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server", has_read_all)
     assert made.text == "no outcome within 12.5 s; whether it took effect is not known"
+
+
+def test_a_time_out_counts_from_the_append_time_if_the_issue_time_is_ahead():
+    one, tracker = command(issued=T0 + 3600 * S), Tracker([DEVICE])
+    tracker.fold_command(one, dataclasses.replace(record(), timestamp_us=T0))
+    (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server", has_read_all)
+    assert made.text.startswith("no outcome within 12.5 s;")
 
 
 @pytest.mark.parametrize(

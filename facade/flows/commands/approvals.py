@@ -109,7 +109,8 @@ def hold(gateway: "Gateway", message: CommandMessage, command: CommandDefinition
     elif waiting >= MOST_PENDING:
         what = f"{name}: {waiting} commands wait for a second person; expected fewer than {MOST_PENDING}"
     else:
-        until = message.issued + as_duration(command.approval_within)
+        # Not from `issued`, which stays ahead after the clock was set back.
+        until = gateway.clock.now_us() + as_duration(command.approval_within)
         held = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
         gateway.tracker.begin(held, HELD)
         return held
