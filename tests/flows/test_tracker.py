@@ -214,12 +214,15 @@ def test_a_completed_command_is_done_to_the_end():
 
 def test_acknowledgements_of_no_command_are_counted_and_forgotten():
     tracker = Tracker([DEVICE])
+    tracker.fold_ack(ack(command(), "COMPLETED"), 0.0)  # before the start, of a command that left the log
+    assert tracker.due(T0, 1.0, "server", has_read_all) == []
     for _ in range(3):
-        tracker.fold_ack(ack(command(), "COMPLETED"), 0.0)
+        tracker.fold_ack(ack(command(), "COMPLETED"), 2.0)
     assert tracker.due(T0, 5.0, "server", has_read_all) == []
     assert tracker.unknown[DEVICE] == 0
-    tracker.due(T0, 11.0, "server", has_read_all)
+    tracker.due(T0, 13.0, "server", has_read_all)
     assert tracker.unknown[DEVICE] == 3
+    assert len(tracker._orphans) == 0
     noisy = command()
     for _ in range(5000):
         tracker.fold_ack(ack(command(), "COMPLETED"), 20.0)
@@ -296,6 +299,7 @@ def test_a_command_began_when_a_controller_first_took_it(statuses, began):
 )
 def test_acknowledgements_that_wait_for_a_command_are_few_and_the_first_outcome_is_among_them(statuses, kept):
     one, tracker = command(), Tracker([DEVICE], acks=2)
+    tracker.due(T0, 7.0, "server", has_read_all)
     for status in statuses:
         tracker.fold_ack(ack(one, status), 8.0)
     tracker.due(T0, 18.0, "server", has_read_all)
