@@ -376,6 +376,23 @@ def test_records_that_are_none_are_counted_and_hide_no_neighbour(topics):
     assert json.loads(run("list --json"))["unreadable"] == 2
 
 
+@pytest.mark.parametrize(
+    ("statuses", "outcome"),
+    [
+        (("ACCEPTED", "REJECTED"), "REJECTED"),
+        (("ACCEPTED", "IN_PROGRESS", "REJECTED"), "OPEN"),
+        (("IN_PROGRESS", "REJECTED", "FAILED"), "FAILED"),
+        (("IN_PROGRESS", "UNDELIVERED"), "OPEN"),
+    ],
+)
+def test_a_list_and_one_command_have_the_outcome_of_the_table(topics, statuses, outcome):
+    id = topics.command(60)
+    for after, status in enumerate(statuses, 1):
+        topics.ack(id, status, after=float(after), origin="c")
+    (row,) = json.loads(run("list --json"))["commands"]
+    assert (row["outcome"], json.loads(run(f"show {id} --json"))["outcome"]) == (outcome, outcome)
+
+
 def test_the_first_outcome_holds_whoever_gives_another_later():
     past, made = Past(0), Topics()
     id = made.command(10)
