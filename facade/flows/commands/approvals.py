@@ -148,7 +148,7 @@ def approve(gateway: "Gateway", device: str, decision: Decision, headers: Header
                 client=waiting.client,
                 operator=waiting.operator,
                 approver=operator,
-                approver_client=client[:200],
+                approver_client=client,
                 # After that time it may be UNDELIVERED, and must not begin any more.
                 not_after=min(now.not_after, waiting.not_after),
             )
@@ -198,7 +198,7 @@ def withdraw(gateway: "Gateway", device: str, decision: Decision, headers: Heade
                 origin=gateway.origin,
                 text=f"withdrawn by {given_by(operator, client)}",
                 withdrawer=operator,
-                withdrawer_client=client[:200],
+                withdrawer_client=client,
             )
             began = clock.monotonic()
             is_first = gateway.tracker.change(waiting.id, CLOSED)
