@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import json
 from collections.abc import Sequence
 from typing import get_args
 
@@ -21,8 +22,11 @@ from facade.flows.commands.outcomes import (
     command_of,
 )
 from facade.flows.commands.tracker import Tracker
+from facade.flows.commands.view import CommandView
 from facade.kernel.bus.port import Record
+from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED, RecordRejected, Suppressed
+from facade.sdp.device_state import DeviceStates
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000
@@ -94,6 +98,25 @@ def tracker_with(one: CommandMessage, state: str, devices: Sequence[str] = (DEVI
         tracker.fold_ack(ack(one, step), 0.0)
     assert tracker.find(one.id).state == state
     return tracker
+
+
+@pytest.mark.parametrize("state", ["GIVEN_UP", "WITHDRAWN"])
+def test_a_finished_command_that_the_log_overrules_is_shown_with_its_new_outcome(state):
+    one, icd = command(), load()
+    tracker = tracker_with(one, state)
+    states = DeviceStates(icd, {DEVICE: "SdpSubarray"})
+    view = CommandView(DEVICE, icd.classes["SdpSubarray"], tracker, states, lambda: True)
+
+    def shown(now: int) -> tuple[str, dict]:
+        values = {name: reading.value for _, name, reading in view.readings(now)}
+        (text,) = values["lrcFinished"]
+        return values["longRunningCommandStatus"][1], json.loads(text)
+
+    shown(T0)
+    tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
+    tracker.fold_command(one, record())
+    status, finished = shown(T0 + 2 * S)
+    assert (status, finished["status"], finished["result"][0]) == ("COMPLETED", "COMPLETED", RESULT_CODE["COMPLETED"])
 
 
 def test_the_table_is_complete():
