@@ -16,6 +16,9 @@ from facade.kernel.icd.model import DeviceClass, Query
 
 _PEER = re.compile(r"giop:tcp:\[?(?:::ffff:)?([^\]]+)\]?:[0-9]+")
 
+_LONGEST_CLIENT = 200
+"""Longest name of a client in the records of all topics [characters]."""
+
 FAILED = "API_CommandFailed"
 """Tango's error code for a call that was not carried out."""
 
@@ -56,7 +59,7 @@ def _carried(result: Any) -> Any:
 def client_of(device: FacadeDevice) -> str:
     """Return the client of the present call, such as ``10.0.0.7, process 4242``.
 
-    The text is empty if Tango does not know it, as for clients of Tango 7 and older.
+    The text is empty if Tango does not know it, as for clients of Tango 7 and older, and is cut to what records take.
     """
     client = device.get_client_ident()
     if client is None or not client.client_ident:
@@ -65,7 +68,7 @@ def client_of(device: FacadeDevice) -> str:
     # Without a peer it came by a socket without a network. Standbys serve on several hosts, so the name is told.
     host = peer[1] if peer else f"this host ({socket.gethostname()})"
     if client.client_lang == tango.LockerLanguage.JAVA:
-        return f"{host}, Java program {client.java_main_class}"
+        return f"{host}, Java program {client.java_main_class}"[:_LONGEST_CLIENT]
     return f"{host}, process {client.client_pid}"
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from facade.flows.commands.admission import OrderAdmission
 from facade.flows.commands.messages import (
     COMMANDS,
     AckMessage,
@@ -198,6 +199,27 @@ def test_a_wrong_argument_is_refused(site: Site) -> None:
     parent = site.parent("Configure", SUBARRAY)
     order = site.order(parent.id, "Prepare", PROCESSING, argument={**PREPARE, "scan_type": 1})
     assert "$.scan_type: expected text" in refused(site, order)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "what"),
+    [("Configure", SUBARRAY, "$.argument: expected at most 64 levels"), ("On", SDP, "expected an order that")],
+)
+def test_an_argument_that_is_nested_too_deeply_to_be_written_is_refused(
+    site: Site, name: str, device: str, what: str
+) -> None:
+    """Its decoder may take it, as the stack is shorter there."""
+    parent = site.parent(name, device)
+    site.wait(1)
+    order = site.command("Prepare", PROCESSING, id=order_id(parent.id, PROCESSING, "Prepare", 1), parent=parent.id)
+    argument: dict[str, Any] = {}
+    for _ in range(10_000):
+        argument = {"a": argument}
+    order = msgspec.structs.replace(order, argument=argument, origin="sdp")
+    tasks = site.now.service.event_loop._periodic_tasks
+    admission = next(one for one in tasks if isinstance(one, OrderAdmission))
+    admission.fold(order, order_record(msgspec.structs.replace(order, argument=None)))
+    assert what in refused(site, order)
 
 
 @pytest.mark.parametrize(("id", "of"), [("1.0_000000000001_On", None), ("", ""), ("", "x")])

@@ -180,6 +180,17 @@ def test_without_an_approval_it_ends_with_the_reason_and_is_not_executed(site: S
     assert site.acks() == []
 
 
+def test_a_clock_that_was_set_back_prolongs_no_wait(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The issue times of commands that follow one of the future are in the future too."""
+    monkeypatch.setattr(site.now.tracker, "next_issue", lambda device, now_us: now_us + 3_600_000_000)
+    id = site.ask()
+    found = site.now.tracker.find(id)
+    assert found.message.not_after == site.clock.now_us() + 60_000_000
+    assert found.message.issued > found.message.not_after
+    site.wait(63)
+    assert (found.status, found.text) == ("UNDELIVERED", "no second person approved it within 60 s")
+
+
 @pytest.mark.parametrize(("status", "withdrawer"), [("ABORTED", "ann"), ("ABORTED", ""), ("UNDELIVERED", "")])
 def test_a_controller_can_neither_withdraw_a_command_that_waits_nor_let_it_expire(
     site: Site, status: str, withdrawer: str

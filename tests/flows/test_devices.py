@@ -460,14 +460,19 @@ def test_a_command_is_given_with_tangos_identity_of_its_client_and_its_refusal_i
         (("giop:tcp:[fd00::7]:40000", LockerLanguage.CPP), "fd00::7, process 42"),
         (("giop:tcp:[::ffff:10.0.0.7]:40000", LockerLanguage.CPP_6), "10.0.0.7, process 42"),
         (("giop:unix:/tmp/omni-1/2", LockerLanguage.CPP_6), f"this host ({socket.gethostname()}), process 42"),
-        (("giop:tcp:10.0.0.7:40000", LockerLanguage.JAVA), "10.0.0.7, Java program org.Jive"),
+        (("giop:tcp:10.0.0.7:40000", LockerLanguage.JAVA, "org.Jive"), "10.0.0.7, Java program org.Jive"),
+        (("giop:tcp:10.0.0.7:40000", LockerLanguage.JAVA, "x" * 250), "10.0.0.7, Java program " + "x" * 177),
     ],
 )
 def test_a_client_is_named_by_host_and_process(client, text):
     if isinstance(client, tuple):
-        address, language = client
+        address, language, *java_main_class = client
         client = SimpleNamespace(
-            client_ident=True, client_ip=address, client_lang=language, client_pid=42, java_main_class="org.Jive"
+            client_ident=True,
+            client_ip=address,
+            client_lang=language,
+            client_pid=42,
+            java_main_class="".join(java_main_class),
         )
     assert client_of(SimpleNamespace(get_client_ident=lambda: client)) == text
 

@@ -342,6 +342,13 @@ def test_one_that_never_got_to_the_bus_is_shown_by_what_was_said_of_it(night):
     assert "UNDELIVERED by subarray" in printed
 
 
+def test_one_whose_id_is_ahead_of_its_record_is_found(topics):
+    """Its device server's clock was set back by an hour."""
+    id = topics.command(60, given_after=-3600.0)
+    topics.ack(id, "COMPLETED", after=-3599.0, origin="c")
+    assert run(f"show {id}").splitlines()[0].split() == [id, "COMPLETED"]
+
+
 def test_one_that_is_not_there_is_an_error(night):
     with pytest.raises(BusError, match=r"no command .* on the bus, which keeps commands for 7 d"):
         run("show 1700000000.000000_000000000001_On")
@@ -367,6 +374,23 @@ def test_records_that_are_none_are_counted_and_hide_no_neighbour(topics):
     id = topics.command(1.0)
     assert listed("") == [id]
     assert json.loads(run("list --json"))["unreadable"] == 2
+
+
+@pytest.mark.parametrize(
+    ("statuses", "outcome"),
+    [
+        (("ACCEPTED", "REJECTED"), "REJECTED"),
+        (("ACCEPTED", "IN_PROGRESS", "REJECTED"), "OPEN"),
+        (("IN_PROGRESS", "REJECTED", "FAILED"), "FAILED"),
+        (("IN_PROGRESS", "UNDELIVERED"), "OPEN"),
+    ],
+)
+def test_a_list_and_one_command_have_the_outcome_of_the_table(topics, statuses, outcome):
+    id = topics.command(60)
+    for after, status in enumerate(statuses, 1):
+        topics.ack(id, status, after=float(after), origin="c")
+    (row,) = json.loads(run("list --json"))["commands"]
+    assert (row["outcome"], json.loads(run(f"show {id} --json"))["outcome"]) == (outcome, outcome)
 
 
 def test_the_first_outcome_holds_whoever_gives_another_later():

@@ -1,6 +1,8 @@
 """Commands and their one outcome: the table, the order on the log, time-outs, bounds, restarts."""
 
+import dataclasses
 import itertools
+import json
 from collections.abc import Sequence
 from typing import get_args
 
@@ -20,8 +22,11 @@ from facade.flows.commands.outcomes import (
     command_of,
 )
 from facade.flows.commands.tracker import Tracker
+from facade.flows.commands.view import CommandView
 from facade.kernel.bus.port import Record
+from facade.kernel.icd.load import load
 from facade.kernel.outcome import USED, RecordRejected, Suppressed
+from facade.sdp.device_state import DeviceStates
 
 DEVICE = "mid-sdp/subarray/01"
 T0 = 1_800_000_000_000_000
@@ -93,6 +98,25 @@ def tracker_with(one: CommandMessage, state: str, devices: Sequence[str] = (DEVI
         tracker.fold_ack(ack(one, step), 0.0)
     assert tracker.find(one.id).state == state
     return tracker
+
+
+@pytest.mark.parametrize("state", ["GIVEN_UP", "WITHDRAWN"])
+def test_a_finished_command_that_the_log_overrules_is_shown_with_its_new_outcome(state):
+    one, icd = command(), load()
+    tracker = tracker_with(one, state)
+    states = DeviceStates(icd, {DEVICE: "SdpSubarray"})
+    view = CommandView(DEVICE, icd.classes["SdpSubarray"], tracker, states, lambda: True)
+
+    def shown(now: int) -> tuple[str, dict]:
+        values = {name: reading.value for _, name, reading in view.readings(now)}
+        (text,) = values["lrcFinished"]
+        return values["longRunningCommandStatus"][1], json.loads(text)
+
+    shown(T0)
+    tracker.fold_ack(ack(one, "COMPLETED"), 0.0)
+    tracker.fold_command(one, record())
+    status, finished = shown(T0 + 2 * S)
+    assert (status, finished["status"], finished["result"][0]) == ("COMPLETED", "COMPLETED", RESULT_CODE["COMPLETED"])
 
 
 def test_the_table_is_complete():
@@ -213,12 +237,15 @@ def test_a_completed_command_is_done_to_the_end():
 
 def test_acknowledgements_of_no_command_are_counted_and_forgotten():
     tracker = Tracker([DEVICE])
+    tracker.fold_ack(ack(command(), "COMPLETED"), 0.0)  # before the start, of a command that left the log
+    assert tracker.due(T0, 1.0, "server", has_read_all) == []
     for _ in range(3):
-        tracker.fold_ack(ack(command(), "COMPLETED"), 0.0)
+        tracker.fold_ack(ack(command(), "COMPLETED"), 2.0)
     assert tracker.due(T0, 5.0, "server", has_read_all) == []
     assert tracker.unknown[DEVICE] == 0
-    tracker.due(T0, 11.0, "server", has_read_all)
+    tracker.due(T0, 13.0, "server", has_read_all)
     assert tracker.unknown[DEVICE] == 3
+    assert len(tracker._orphans) == 0
     noisy = command()
     for _ in range(5000):
         tracker.fold_ack(ack(command(), "COMPLETED"), 20.0)
@@ -259,6 +286,13 @@ def test_a_command_that_the_bus_has_is_never_undelivered_and_its_time_out_says_h
     assert made.text == "no outcome within 12.5 s; whether it took effect is not known"
 
 
+def test_a_time_out_counts_from_the_append_time_if_the_issue_time_is_ahead():
+    one, tracker = command(issued=T0 + 3600 * S), Tracker([DEVICE])
+    tracker.fold_command(one, dataclasses.replace(record(), timestamp_us=T0))
+    (made,) = tracker.due(T0 + 25 * S // 2, 0.0, "server", has_read_all)
+    assert made.text.startswith("no outcome within 12.5 s;")
+
+
 @pytest.mark.parametrize(
     ("statuses", "began"),
     [
@@ -288,6 +322,7 @@ def test_a_command_began_when_a_controller_first_took_it(statuses, began):
 )
 def test_acknowledgements_that_wait_for_a_command_are_few_and_the_first_outcome_is_among_them(statuses, kept):
     one, tracker = command(), Tracker([DEVICE], acks=2)
+    tracker.due(T0, 7.0, "server", has_read_all)
     for status in statuses:
         tracker.fold_ack(ack(one, status), 8.0)
     tracker.due(T0, 18.0, "server", has_read_all)

@@ -163,6 +163,29 @@ def test_an_end_counts_from_the_time_of_its_question_and_for_its_own_log() -> No
     assert not end.has_read(99 * S)
 
 
+def test_an_end_that_was_asked_for_while_the_clock_was_ahead_proves_nothing_of_later_times() -> None:
+    clock = SteppedClock(4700.0)
+    answer = Extent("id", {0: (0, 7)})
+    end = CommandsEnd(lambda topics: dict.fromkeys(topics, answer), lambda topic, now: True, clock)
+    end.has_read(1)
+    end.step()
+    clock.step -= 3600.0
+    clock.sleep(1.0)
+    assert end.has_read(1099 * S), "as it was asked for at 1100 s"
+    assert not end.has_read(1101 * S)
+    clock.sleep(7200.0)
+    assert not end.has_read(4000 * S)
+
+
+class SteppedClock(ManualClock):
+    """A clock that somebody sets."""
+
+    step = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.step
+
+
 def test_a_topic_is_read_to_an_end_of_each_partition_of_the_same_log(site: Site) -> None:
     has_read_to, (now,) = site.now.service.has_read_to, site._extents([COMMANDS]).values()
     assert has_read_to(COMMANDS, now)

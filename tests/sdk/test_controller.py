@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import threading
 from unittest.mock import MagicMock
 
@@ -326,7 +327,11 @@ def test_the_last_value_of_a_report_is_sent_when_the_others_are_there(site: Site
     assert (names.count("scanID"), names.count("obsState")) == (1, 1)
 
 
-@pytest.mark.parametrize("result", [object(), ["x" * 524_288]], ids=["no JSON", "longer than a record may be"])
+@pytest.mark.parametrize(
+    "result",
+    [object(), ["x" * 524_288], math.nan, math.inf],
+    ids=["no JSON", "longer than a record may be", "NaN", "infinite"],
+)
 def test_a_result_that_cannot_be_written_is_no_failure(site: Site, result: object) -> None:
     message = site.send()
     Life(site, handle=lambda call: result).work()

@@ -1,5 +1,6 @@
 """The simulated subarray: what each command changes, and where the data are to be sent."""
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -11,7 +12,9 @@ from facade.flows.commands.arguments import Arguments
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack_record
 from facade.flows.reservations.ledger import RESERVATIONS, read_reservation
 from facade.kernel.clock import ManualClock
+from facade.kernel.errors import ConfigError
 from facade.sdk.controller import Rejected
+from facade.sdk.controller.simulator import cli
 from facade.sdk.controller.simulator.controller import CRASHED, ExecutionLine, SimulatedController
 from facade.sdk.controller.simulator.faults import ControllerFault
 from facade.sdk.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
@@ -228,6 +231,22 @@ def test_receptors_are_reserved_for_as_long_as_the_subarray_has_them() -> None:
         ("GRANTED", ["SKA002"]),
         ("RELEASED", ["SKA002"]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"receptors": ["SKA001", "SKA133..SKA002"]}, "lower number first, got SKA133..SKA002"),
+        ({"speed": math.nan}, "--speed: expected a number, got nan"),
+    ],
+)
+def test_options_that_would_turn_a_check_or_the_delays_off_are_refused(
+    options: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("run", "end_process"):
+        monkeypatch.setattr(cli, name, lambda *_, **__: None)
+    with pytest.raises(ConfigError, match=complaint):
+        cli.controller(**options)
 
 
 def test_receptors_that_are_not_there_or_that_another_subarray_has_are_refused() -> None:

@@ -233,7 +233,7 @@ class OperatorApi:
             comment=request.comment,
             time=now,
             origin=self._origin,
-            client=client[:200],
+            client=client,
             occurrence=request.occurrence or 0,
             until=now + as_duration(duration) if kind == "SHELVE" else NEVER,
         )

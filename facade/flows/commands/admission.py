@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from facade.flows.commands.arguments import Arguments
+from facade.flows.commands.arguments import DEEPEST, Arguments
 from facade.flows.commands.flow import Components
 from facade.flows.commands.messages import (
     AckMessage,
@@ -190,6 +190,8 @@ class OrderAdmission:
             self.arguments.check(family, json.dumps(order.argument))
         except ArgumentError as error:
             return str(error)
+        except RecursionError:
+            return f"$.argument: expected at most {DEEPEST} levels, got more than can be checked"
         return ""
 
     def _admitted(self, order: CommandMessage) -> CommandMessage:
@@ -226,7 +228,10 @@ class OrderAdmission:
         )
         self.post(ack_record(ack, one.headers))
         refused = CommandRefused(NOT_ALLOWED, ack.text, self._place(order))
-        argument = None if order.argument is None else json.dumps(order.argument)
+        try:
+            argument = None if order.argument is None else json.dumps(order.argument)
+        except RecursionError:  # it is refused for any reason
+            argument = None
         client = f"controller {order.origin}"
         self.refusals.note(order.device, order.command, refused, argument=argument, client=client, operator="")
 

@@ -109,7 +109,8 @@ def hold(gateway: "Gateway", message: CommandMessage, command: CommandDefinition
     elif waiting >= MOST_PENDING:
         what = f"{name}: {waiting} commands wait for a second person; expected fewer than {MOST_PENDING}"
     else:
-        until = message.issued + as_duration(command.approval_within)
+        # Not from `issued`, which stays ahead after the clock was set back.
+        until = gateway.clock.now_us() + as_duration(command.approval_within)
         held = msgspec.structs.replace(message, not_after=until, deadline=until, ceiling=until)
         gateway.tracker.begin(held, HELD)
         return held
@@ -147,7 +148,7 @@ def approve(gateway: "Gateway", device: str, decision: Decision, headers: Header
                 client=waiting.client,
                 operator=waiting.operator,
                 approver=operator,
-                approver_client=client[:200],
+                approver_client=client,
                 # After that time it may be UNDELIVERED, and must not begin any more.
                 not_after=min(now.not_after, waiting.not_after),
             )
@@ -197,7 +198,7 @@ def withdraw(gateway: "Gateway", device: str, decision: Decision, headers: Heade
                 origin=gateway.origin,
                 text=f"withdrawn by {given_by(operator, client)}",
                 withdrawer=operator,
-                withdrawer_client=client[:200],
+                withdrawer_client=client,
             )
             began = clock.monotonic()
             is_first = gateway.tracker.change(waiting.id, CLOSED)

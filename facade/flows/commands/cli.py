@@ -19,7 +19,7 @@ from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.read_range import read_range
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import MINUTE, SystemClock, Time, as_duration, as_seconds, as_time
+from facade.kernel.clock import MINUTE, NEVER, SystemClock, Time, as_duration, as_seconds, as_time
 from facade.kernel.config import load_settings
 from facade.kernel.console import ERR, OUT, SINCE, AsJson, Since, moment, shortened, wide
 from facade.kernel.errors import BusError, ConfigError
@@ -95,18 +95,25 @@ def show(
     clock, icd = SystemClock(), load()
     if not 0 < int(issued(id)) <= LARGEST:
         raise ConfigError(f"ID: expected an id such as 1795167600.123456_000000000042_Configure, got {id!r:.200}")
-    connection, family, at = Connection(load_settings(), clock=clock), CommandFamily(id), issued(id)
-    _read(connection, HELD_COMMANDS, at - _AWAY, family.add_held)
-    _read(connection, COMMANDS, at - _AWAY, family.add_command)
-    family.gather()
-    _read(connection, ACKS, at - _AWAY, family.add_ack)
-    one = family.first
+    connection = Connection(load_settings(), clock=clock)
+    one = _find(connection, id, issued(id) - _AWAY)
+    if one.command is None:  # its id may be ahead, as issue times do not go back when a clock is set back
+        one = _find(connection, id, NEVER)
     if one.command is None and not one.acks:
         raise BusError(f"no command {id!r:.200} on the bus{_how_long(icd)}; see `sdp-facade commands list`")
     if as_json:
         typer.echo(json.dumps(_document(one), indent=2))
     else:
         _print_one(one, icd)
+
+
+def _find(connection: Connection, id: str, since: Time) -> One:
+    family = CommandFamily(id)
+    _read(connection, HELD_COMMANDS, since, family.add_held)
+    _read(connection, COMMANDS, since, family.add_command)
+    family.gather()
+    _read(connection, ACKS, since, family.add_ack)
+    return family.first
 
 
 def _read(connection: Connection, topic: str, since: Time, take: Callable[[Record], None]) -> None:

@@ -25,7 +25,7 @@ from facade.flows.commands.tracker import Tracker
 from facade.flows.commands.view import CommandSources, CommandView, SubarrayView, rivalries, silences
 from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import Clock, Time
+from facade.kernel.clock import Clock, Time, as_duration
 from facade.kernel.errors import BusError, ConfigError
 from facade.kernel.instances import classes_of, number_of
 from facade.kernel.runtime.composition import Server
@@ -72,13 +72,15 @@ class CommandsEnd:
     ) -> None:
         self._extents, self._has_read_to, self._clock = extents, has_read_to, clock
         self._is_wanted = False
-        self._answer: tuple[Time, Extent] | None = None
-        """The newest answer, and when it was asked for."""
+        self._answer: tuple[Time, float, Extent] | None = None
+        """The newest answer, and when it was asked for, by both clocks."""
 
     def has_read(self, time_us: Time) -> bool:
         """Return whether every record on the log at a time has been read; if that is not known, have it asked."""
         if self._answer is not None:
-            asked_us, now = self._answer
+            asked_us, asked, now = self._answer
+            # Since the question the clock may have been set back.
+            asked_us = min(asked_us, self._clock.now_us() - as_duration(self._clock.monotonic() - asked))
             if asked_us > time_us and self._has_read_to(COMMANDS, now):
                 return True
         self._is_wanted = True
@@ -92,11 +94,11 @@ class CommandsEnd:
         """Ask once if it is wanted, and wait for the answer."""
         if not self._is_wanted:
             return
-        asked_us = self._clock.now_us()
+        asked_us, asked = self._clock.now_us(), self._clock.monotonic()
         try:
             found = self._extents([COMMANDS])
             if COMMANDS in found:
-                self._answer = asked_us, found[COMMANDS]
+                self._answer = asked_us, asked, found[COMMANDS]
         except BusError as error:
             _log.warning("overdue commands stay open, as the end of %s is not known: %s", COMMANDS, error)
         finally:

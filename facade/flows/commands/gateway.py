@@ -156,7 +156,7 @@ class Gateway:
                 if before is None:
                     self.require_allowed(device, command, document, where)
                     message = self.message(device, command, document, transaction_id)
-                    message = msgspec.structs.replace(message, client=client[:200], operator=operator)
+                    message = msgspec.structs.replace(message, client=client, operator=operator)
                     if waits:
                         message = hold(self, message, command, where)
                     else:

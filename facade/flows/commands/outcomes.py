@@ -153,6 +153,11 @@ class Tracked:
         """Whether the outcome is known."""
         return self.state in ENDED or self.state == NOTED
 
+    @property
+    def given(self) -> Time:
+        """Time of issue; the append time of its record if that is earlier, as issue times never go back."""
+        return min(self.message.issued, self.appended_us or self.message.issued)
+
     def overdue(self, now_us: Time, origin: str, has_read: Callable[[Time], bool]) -> AckMessage | None:
         """Return the outcome of an overdue command; None: it is not overdue, or its record may still be found.
 
@@ -169,12 +174,12 @@ class Tracked:
                 return None
             status, text = "UNDELIVERED", "its record never appeared on the bus"
             if self.state in WAITING:
-                waits = as_seconds(self.message.not_after - self.message.issued)
+                waits = as_seconds(self.message.not_after - self.given)
                 text = f"no second person approved it within {waits:g} s"
         elif now_us <= min(self.deadline, self.message.ceiling):
             return None
         else:
-            waited = as_seconds(now_us - self.message.issued)
+            waited = as_seconds(now_us - self.given)
             status, text = "TIMED_OUT", f"no outcome within {waited:.1f} s; whether it took effect is not known"
         return AckMessage(
             id=self.id, device=self.device, command=self.command, status=status, time=now_us, origin=origin, text=text

@@ -16,7 +16,7 @@ from facade.flows.commands.messages import (
     decode_refusal,
     issued,
 )
-from facade.flows.commands.outcomes import FINAL, UNDELIVERED, Tracked, command_of
+from facade.flows.commands.outcomes import FINAL, NEW, SENT, TRANSITIONS, WITHDRAWN, Tracked, command_of
 from facade.flows.commands.tracker import Tracker
 from facade.kernel import tracing
 from facade.kernel.bus.port import Record
@@ -139,11 +139,14 @@ class One:
     @property
     def outcome(self) -> AckMessage | None:
         """Return the first final acknowledgement that counts; it holds."""
-        was_sent = self.command is not None and not self.held  # then it was not withdrawn
-        began = any(ack.status not in FINAL for ack, _ in self.acks[:1])
+        state = SENT if self.command is not None and not self.held else NEW
         for ack, _ in self.acks:
-            if ack.status in FINAL and not ((was_sent and ack.withdrawer) or (began and ack.status == UNDELIVERED)):
+            after = WITHDRAWN if ack.withdrawer else ack.status
+            if after not in TRANSITIONS[state]:
+                continue
+            if ack.status in FINAL:
                 return ack
+            state = after
         return None
 
     @property

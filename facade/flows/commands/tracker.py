@@ -5,6 +5,7 @@ every reader finds the same first final outcome, also after a restart. The track
 the tracker of a controller only acknowledgements.
 """
 
+import math
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -84,6 +85,8 @@ class Tracker:
         self._lock = threading.RLock()
         self.live = False
         """Whether all records from before the start have been read."""
+        self._live_since = math.inf
+        """When it became live [monotonic s]."""
         self.late = dict.fromkeys(self._devices, 0)
         """Acknowledgements that came after the outcome, or out of order, by device."""
         self.outcomes = Counter[tuple[str, str]]()
@@ -243,7 +246,8 @@ class Tracker:
         They count when they come back: the first outcome on the log holds.
         """
         with self._lock:
-            self.live = True
+            if not self.live:
+                self.live, self._live_since = True, monotonic
             # The record of an UNDELIVERED command may come at any time.
             old = [
                 key
@@ -392,5 +396,6 @@ class Tracker:
     def _drop_orphans(self, keys: Iterable[tuple[str, str]]) -> None:
         for key in keys:
             acks = self._orphans.pop(key)
-            self.unknown[acks[0][1].device] += len(acks)
+            # The log may keep acknowledgements longer than commands: those from before the start prove no mistake.
+            self.unknown[acks[0][1].device] += sum(at > self._live_since for at, _ in acks)
             self._devices[acks[0][1].device].version += 1

@@ -117,8 +117,8 @@ class CommandView(DeviceView):
         self._commands = {command.name: command for command in device_class.commands}
         self._initial = next((a.initial or "" for a in device_class.attributes if a.name == OBS_STATE), "")
         self._tracker = tracker
-        self._texts: dict[str, str] = {}
-        """Texts of finished commands, by id; they no longer change."""
+        self._texts: dict[tuple[str, str, Time], str] = {}
+        """Texts of finished commands, by id, state and end; the log may overrule the state of a finished command."""
         self._events = LrcEvents()
 
     def _version(self) -> object:
@@ -136,7 +136,8 @@ class CommandView(DeviceView):
         queued = [one for one in pending if one not in executing]
         ordered = sorted([*finished, *pending], key=lambda one: one.message.issued)
         newest = ordered[-1] if ordered else None
-        self._texts = {one.id: self._texts.get(one.id) or json.dumps(_finished(one)) for one in finished}
+        keys = {(one.id, one.state, one.ended): one for one in finished}
+        self._texts = {key: self._texts.get(key) or json.dumps(_finished(one)) for key, one in keys.items()}
         return {
             "lrcProtocolVersions": VERSIONS,
             "_lrcEvent": self._events.value(finished + pending, now),

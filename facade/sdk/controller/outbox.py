@@ -138,8 +138,10 @@ class Outbox:
     def ack(self, message: CommandMessage, status: AckStatus, text: str = "", result: Any = None) -> AckMessage:
         """Make an acknowledgement."""
         try:
-            if (length := len(msgspec.json.encode(result))) > _LONGEST_RESULT:
+            if (length := len(written := msgspec.json.encode(result))) > _LONGEST_RESULT:
                 raise ValueError(f"expected at most {_LONGEST_RESULT} bytes, got {length}")
+            if result is not None and written == b"null":  # no reader accepts an outcome with this result
+                raise ValueError(f"expected a finite number, got {result}")
         except (TypeError, ValueError, RecursionError) as error:
             text, result = f"{text} (its result cannot be written as JSON: {error})".strip(), None
         return AckMessage(

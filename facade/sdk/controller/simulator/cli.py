@@ -1,5 +1,6 @@
 """`sdp-facade simulate controller`: the reference controller as a process."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import MOST_SUBARRAYS
+from facade.kernel.errors import ConfigError
 from facade.kernel.icd.expand import names_of
 from facade.kernel.icd.load import load
 from facade.kernel.runtime.stopping import end_process
@@ -74,6 +76,11 @@ def controller(
 
     It may be killed and started again at any time, as it stores nothing.
     """
+    if math.isnan(speed):  # which is less than no minimum
+        raise ConfigError(f"--speed: expected a number, got {speed}")
+    there = [(text, names_of(text)) for text in receptors or ()]
+    if wrong := [text for text, names in there if not names]:
+        raise ConfigError(f"--receptors: expected a range with its lower number first, got {wrong[0]}")
     settings = deployment(bootstrap, prefix, subarrays=subarrays)
     simulated = SimulatedController(
         load(),
@@ -85,7 +92,7 @@ def controller(
         clock=SystemClock(),
         executes=only or (),
         orders=orders,
-        receptors=[name for text in receptors or () for name in names_of(text)],
+        receptors=[name for _, names in there for name in names],
     )
     run(simulated.controller, settings, through=simulated.through)
     end_process()  # all outcomes are written
