@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from facade.archive import files
 from facade.archive.files import ArchiveError
-from facade.archive.history import SILENT_US, HistoryArchive, draw
+from facade.archive.history import SILENT_US, HistoryArchive, draw, sketch
 from facade.archive.reading import read_records
 from facade.archive.recording import HISTORY, REPEAT, HistoryRecorder
 from facade.archive.stores import FolderStore, Store, open_store
@@ -350,6 +350,13 @@ def test_a_picture_has_nothing_where_values_are_missing(
     ((times, heights),) = drawn
     assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
     assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]
+
+
+def test_an_integer_of_any_size_has_no_height(tmp_path: Path) -> None:
+    records = [record(0, 1), record(MINUTE, 10**400), record(2 * MINUTE, 3)]
+    series = archived(FolderStore(tmp_path), records).read(RATE, START, START + HOUR)
+    drawn = sketch(RATE, "1/s", series, START, START + HOUR, 80)
+    assert {"         1", "         3"} <= {line[:10] for line in drawn.splitlines()}
 
 
 def test_a_record_of_two_archives_in_one_folder_counts_once(tmp_path: Path) -> None:
