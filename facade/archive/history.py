@@ -129,7 +129,7 @@ def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
     once = once[is_readable]
     # The last record before the time is the value at its begin.
     once = once[max(np.searchsorted(at[once], begin) - 1, 0) : np.searchsorted(at[once], end)]
-    if not len(once):
+    if not len(once) or (len(once) == 1 and at[once[0]] < begin - SILENT_US):  # recording had ended before
         return Series(unreadable=unreadable)
     at, messages, time, quality, value, has_gap = (one[once] for one in (at, *others))
     has_gap[1:] |= np.diff(at) > SILENT_US

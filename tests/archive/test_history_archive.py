@@ -92,6 +92,17 @@ def test_values_of_a_time_are_found_with_the_one_before_them(store: Store) -> No
     assert found.extent() == (START, START + 129 * MINUTE)
 
 
+@pytest.mark.parametrize("files", [1, 2])
+def test_what_ended_long_before_a_time_has_no_value_in_it(tmp_path: Path, files: int) -> None:
+    """A file that reaches into the time may have older records."""
+    ended, going_on = [record(0, 7)], [record(at * MINUTE, at, LAG) for at in range(1, 6)]
+    batches = ([*ended, *going_on],) if files == 1 else (ended, going_on)
+    found = archived(FolderStore(tmp_path), *batches)
+    assert shown(found, SILENT_US, 5 * MINUTE) == [7]
+    with pytest.raises(ArchiveError, match="got none"):
+        shown(found, SILENT_US + 1000, 5 * MINUTE)
+
+
 def test_what_is_repeated_is_one_value(store: Store) -> None:
     again = round(REPEAT * SECOND)
     records = [record(count * again, 1.5, time=0) for count in range(4)]
