@@ -129,7 +129,7 @@ def _series(read: Sequence[_Read], begin: Time, end: Time) -> Series:
     once = once[is_readable]
     # The last record before the time is the value at its begin.
     once = once[max(np.searchsorted(at[once], begin) - 1, 0) : np.searchsorted(at[once], end)]
-    if not len(once):
+    if not len(once) or (len(once) == 1 and at[once[0]] < begin - SILENT_US):  # recording had ended before
         return Series(unreadable=unreadable)
     at, messages, time, quality, value, has_gap = (one[once] for one in (at, *others))
     has_gap[1:] |= np.diff(at) > SILENT_US
@@ -418,7 +418,7 @@ def _heights(name: str, values: Sequence[Any]) -> tuple[list[float], list[str]]:
     """Return the heights of values, and the texts at 0, 1, 2 ... if they are texts."""
     numbers: list[Any] = [_NOT_FINITE.get(value, value) if isinstance(value, str) else value for value in values]
     if all(isinstance(one, int | float) for one in numbers):
-        return [float(one) if math.isfinite(one) else math.nan for one in numbers], []
+        return [one if math.isfinite(one) else math.nan for one in map(number_of, numbers)], []
     texts = sorted({str(value) for value in values})
     if not all(isinstance(value, str) for value in values) or len(texts) > _MOST_TEXTS:
         raise ConfigError(f"{name}: expected numbers, or at most {_MOST_TEXTS} different texts to draw; try --csv")

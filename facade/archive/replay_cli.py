@@ -10,6 +10,7 @@ from facade.admin.cluster import inspect_topics
 from facade.admin.topics import create_topics
 from facade.archive.cli import ArchiveLocation
 from facade.archive.compare import compare as compare_archives
+from facade.archive.flow import LONGEST_STEP
 from facade.archive.replay import PATIENCE, plan_replay, play, require_place
 from facade.archive.stores import open_store
 from facade.kernel.bus.kafka.admin import KafkaTopicWatch
@@ -115,6 +116,8 @@ def control(
     more: dict[str, Any] = {}
     if to:
         more = {"to": parse_time(to, "TIME")} if order is Steer.SEEK else {"seconds": parse_duration(to, "LENGTH")}
+    if more.get("seconds", 0) > LONGEST_STEP:
+        raise ConfigError(f"LENGTH: expected at most 1d, got {to!r:.100}; seek plays more")
     settings, clock = load_client_settings(), SystemClock()
     bus = KafkaBus(Connection(settings, clock=clock), client="archive-replay-control")
     action: Any = order.upper()

@@ -29,6 +29,7 @@ compacted topic, and none older than the retention.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from facade.archive.files import ArchiveEntry, ArchiveError, verify
+from facade.archive.files import ArchiveEntry, ArchiveError, hour_of, verify
 from facade.archive.reading import read_columns, topics
 from facade.archive.stores import Store
 from facade.kernel.bus.offsets import POSITIONS, id_of, is_log_of, position_record
@@ -129,6 +130,7 @@ def plan_restore(
     icd: Icd,
     *,
     prefix: str,
+    now_us: Time,
     without: Collection[str] = (),
     most_fillers: int = MOST_FILLERS,
     reserve: int = 0,
@@ -168,7 +170,7 @@ def plan_restore(
     by_age = sorted(files.items(), key=lambda one: (one[1][-1].hour, -one[0][1]))
     ids = {topic: id_of(entries[-1].log) for (topic, _), entries in by_age}
     partitions = {
-        place: [one for one in found if one.log == found[-1].log]
+        place: _kept([one for one in found if one.log == found[-1].log], icd.topics[place[0]], now_us)
         for place, found in files.items()
         if is_log_of(found[-1].log, ids[place[0]])
     }
@@ -193,6 +195,14 @@ def plan_restore(
     )
 
 
+def _kept(log: Sequence[ArchiveEntry], topic: Topic, now_us: Time) -> Sequence[ArchiveEntry]:
+    """Return the files of a log from the first one with a record that Kafka would still have, at least the last one."""
+    if topic.cleanup == "compact" or topic.retention is None:
+        return log
+    oldest = hour_of(now_us - as_duration(topic.retention))
+    return [*dropwhile(lambda entry: entry.hour < oldest, log)] or log[-1:]
+
+
 def _fillers(log: Sequence[ArchiveEntry]) -> int:
     """Return the least number of fillers of a log."""
     jumps = sum(after.first - before.next for before, after in pairwise(log))
@@ -202,13 +212,16 @@ def _fillers(log: Sequence[ArchiveEntry]) -> int:
 # Records and their offsets
 
 
-def steps(records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0) -> Iterator[PlacedRecords]:
+def steps(
+    records: Iterator[Record], place: TopicPartition, *, at: int = 0, end: int = 0, most: float = math.inf
+) -> Iterator[PlacedRecords]:
     """Return the steps by which records of a partition get their offsets on a log that ends at an offset.
 
     `end`: required end of the log. It may become one more, as an end marker needs a record before it.
+    `most`: most offsets to fill.
     """
     run: list[Record] = []
-    size = 0
+    size = filled = 0
     for record in chain(records, (None,)):
         gap = (max(end, at) if record is None else record.offset) - at
         if gap or record is None:
@@ -216,6 +229,13 @@ def steps(records: Iterator[Record], place: TopicPartition, *, at: int = 0, end:
             if run:
                 yield PlacedRecords(Kind.COMMITTED if is_marked else Kind.PLAIN, run)
             if not is_marked:
+                filled += gap
+                if filled > most:  # a plan knows neither what is compacted nor what is too old in the first file
+                    raise ArchiveError(
+                        f"{place[0]}, partition {place[1]}: expected at most {most:,} offsets without a record that is"
+                        f" kept, got {filled:,} before offset {at + gap:,}: delete the topics, and allow more with"
+                        " --most-fillers, or leave the topic out with --without"
+                    )
                 yield from _fill(place, at, gap, run[-1].timestamp_us if run else NEVER)
             run, size = [], 0
         elif len(run) > 1 and (len(run) >= _RUN or size >= _RUN_BYTES):
@@ -399,7 +419,12 @@ def restore(
 
     write(
         {
-            place: steps(map(names.rename, records_of(store, plan, place, now_us)), place, end=log[-1].next)
+            place: steps(
+                map(names.rename, records_of(store, plan, place, now_us)),
+                place,
+                end=log[-1].next,
+                most=plan.most_fillers,
+            )
             for place, log in plan.partitions.items()
         }
     )

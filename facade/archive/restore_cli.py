@@ -74,7 +74,13 @@ def restore_topics(
         )
     ERR.print("reads the archive, and verifies it", markup=False)
     plan = plan_restore(
-        store, icd, prefix=settings.prefix, without=without or (), most_fillers=most_fillers, reserve=reserve
+        store,
+        icd,
+        prefix=settings.prefix,
+        now_us=clock.now_us(),
+        without=without or (),
+        most_fillers=most_fillers,
+        reserve=reserve,
     )
     anew = [] if any(topic == _NUMBERED for topic, _ in plan.partitions) else [_ANEW]
     for line in anew:

@@ -6,9 +6,10 @@ partition, one fails with its next file, and no file is replaced.
 
 import contextlib
 import importlib
+import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -16,7 +17,6 @@ from facade.kernel.config import without_secrets
 from facade.kernel.errors import ConfigError
 from facade.sdp.files import sync_folder, write_new
 
-_PATTERN = "topic={}/hour=*/"
 _FILE = "file://"
 _CONDITIONAL = ("s3", "s3a", "gs", "gcs", "memory")
 """Schemes whose put is atomic, and fails if the name exists; the last one is for tests."""
@@ -30,7 +30,13 @@ class Store(Protocol):
     """Stores the files of an archive, by name."""
 
     def names(self, topic: str = "*") -> list[str]:
-        """Return the names of the files, of one topic or of all."""
+        """Return the names of the files, of one topic or of all; a missing archive has none.
+
+        Raises
+        ------
+        OSError
+            A folder cannot be listed.
+        """
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
@@ -53,13 +59,23 @@ class Store(Protocol):
         """Remove a file; a missing one is no error."""
 
     def inner(self) -> list[str]:
-        """Return the names of the archives within, if this is a folder of archives."""
+        """Return the names of the archives within, if this is a folder of archives; raises as `names`."""
 
     def space(self) -> tuple[int, int] | None:
         """Return free space of the disk, and its size [bytes]; None: unknown, or there is no disk."""
 
     def tidy(self, topic: str, is_own: Callable[[int], bool]) -> None:
         """Remove the remains of a killed worker that wrote some partitions of the topic."""
+
+
+def _names(topic: str, listed: Callable[[str], Iterable[str]]) -> list[str]:
+    """Return the names of the files, where `listed` gives the names in a folder.
+
+    A glob would leave out a folder that cannot be listed. An archive that looks empty is written from its begin again.
+    """
+    topics = [f"topic={topic}"] if topic != "*" else [one for one in listed("") if one.startswith("topic=")]
+    hours = [f"{one}/{hour}" for one in topics for hour in listed(one) if hour.startswith("hour=")]
+    return [f"{hour}/{file}" for hour in hours for file in listed(hour) if file.endswith(".parquet")]
 
 
 class FolderStore:
@@ -75,9 +91,13 @@ class FolderStore:
 
     def names(self, topic: str = "*") -> list[str]:
         """Return the names of the files; see `Store`."""
-        return [
-            path.relative_to(self._root).as_posix() for path in self._root.glob(f"{_PATTERN.format(topic)}*.parquet")
-        ]
+        return _names(topic, self._listed)
+
+    def _listed(self, folder: str) -> list[str]:
+        try:
+            return os.listdir(self._root / folder)
+        except (FileNotFoundError, NotADirectoryError):  # retention may have removed it a moment ago
+            return []
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file."""
@@ -130,7 +150,7 @@ class FolderStore:
 
     def inner(self) -> list[str]:
         """Return the names of the archives within; see `Store`."""
-        return [path.name for path in self._root.glob("*") if path.is_dir()]
+        return [name for name in self._listed("") if (self._root / name).is_dir()]
 
     def space(self) -> tuple[int, int] | None:
         """Return free space of the disk, and its size; see `Store`."""
@@ -142,7 +162,7 @@ class FolderStore:
 
     def tidy(self, topic: str, is_own: Callable[[int], bool]) -> None:
         """Remove incomplete files; see `Store`."""
-        for part in self._root.glob(f"{_PATTERN.format(topic)}.*-*.part"):
+        for part in self._root.glob(f"topic={topic}/hour=*/.*-*.part"):
             partition = part.name[1:].partition("-")[0]
             if partition.isdecimal() and is_own(int(partition)):
                 part.unlink(missing_ok=True)
@@ -166,8 +186,15 @@ class _ObjectStore:
 
     def names(self, topic: str = "*") -> list[str]:
         self._system.invalidate_cache()
-        found = self._ask("glob", f"{self._root}/{_PATTERN.format(topic)}*.parquet")
-        return [name.removeprefix(f"{self._root}/") for name in found]
+        return _names(topic, self._listed)
+
+    def _listed(self, folder: str) -> list[str]:
+        place = f"{self._root}/{folder}".rstrip("/")
+        try:
+            found = [one.rstrip("/") for one in self._ask("ls", place, detail=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [one.rpartition("/")[2] for one in found if one != place]  # a store may list an object as its content
 
     def read(self, name: str) -> bytes:
         content: bytes = self._ask("cat_file", f"{self._root}/{name}")
@@ -190,7 +217,7 @@ class _ObjectStore:
 
     def inner(self) -> list[str]:
         self._system.invalidate_cache()
-        return [name.rstrip("/").rpartition("/")[2] for name in self._ask("glob", f"{self._root}/*")]
+        return self._listed("")
 
     def space(self) -> None:
         """Return None: an object store has no limit."""

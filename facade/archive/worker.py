@@ -202,13 +202,14 @@ class ArchiveWorker:
         """Asked in the thread of files, as a mount that hangs does not answer this either."""
         self._shard = shard
         self._keep = keep or {}
-        self._expired: Iterator[str] = iter(())
+        self._removed: Iterator[str] = iter(())
         self._look_at = float("-inf")
         """Time of the next search for old files [monotonic s]."""
         self._reporter, self._report_at = reporter, float("-inf")
         """The reporter, and the time of its next report [monotonic s]."""
         self._bytes = self._errors = 0
-        self._last_error = self._newest_file = self._failing = self._beside_failing = ""
+        self._last_error = self._newest_file = ""
+        self._failing = self._removal_failing = self._beside_failing = ""
 
     def step(self) -> None:
         """Let due files be written, and read some records."""
@@ -441,14 +442,20 @@ class ArchiveWorker:
     def _remove_expired(self) -> None:
         if self._clock.monotonic() >= self._look_at:
             self._look_at = self._clock.monotonic() + _REMOVE_EACH
-            self._expired = _expired(self._own_files, self._keep, self._clock.now_us())
+            self._removed = self._remove_each()
         try:
-            for name in islice(self._expired, _REMOVE):
-                self._store.remove(name)
+            for name in islice(self._removed, _REMOVE):
                 _log.info("archive removed file=%s, older than its retention", name)
-        except OSError:
-            self._expired = iter(())  # the file still exists, so no later one may go
-            raise
+        except OSError as error:  # it has ended the search: the file still exists, so no later one may go
+            self._removal_failing = f"old files: {self._note(error)}"
+            _log.warning("archive goes on without removing old files reason=%s", error)
+
+    def _remove_each(self) -> Iterator[str]:
+        """Remove old files one by one, and yield their names."""
+        for name in _expired(self._own_files, self._keep, self._clock.now_us()):
+            self._store.remove(name)
+            yield name
+        self._removal_failing = ""
 
     # Reports
 
@@ -465,7 +472,7 @@ class ArchiveWorker:
                 newest=self._newest_file,
                 errors=self._errors,
                 last_error=self._last_error,
-                failing=self._failing or self._beside_failing,
+                failing=self._failing or self._removal_failing or self._beside_failing,
                 space=self._space,
             )
         )

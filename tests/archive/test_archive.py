@@ -1,6 +1,7 @@
 """The archive: which records share a file, where a worker goes on, and that each record is in one file."""
 
 import errno
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -398,6 +399,63 @@ def test_an_archive_is_of_one_deployment(tmp_path: Path) -> None:
     other._deployment = "other."
     with pytest.raises(ArchiveError, match=r"deployment 'other\.', got one of 'test\.'"):
         other.step()
+
+
+LEVELS = ["", "topic=alerts", "topic=alerts/hour=2027-01-15T08"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("kind", ["folder", "objects"])
+def test_a_folder_that_cannot_be_listed_is_no_empty_one(
+    kind: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker would begin at number 0 again, `verify` would find no fault, and a restore would leave topics out."""
+    root = tmp_path / "archive"
+    if kind == "folder":
+        (root / level).parent.mkdir(parents=True, exist_ok=True)
+        (root / level).symlink_to(root / level)  # a loop: root may list what others may not
+        store = FolderStore(root)
+    else:
+        store = open_store(f"memory://{tmp_path.name}-listing")
+        store.write(f"{LEVELS[-1]}/0000-00000000.parquet", b"v")
+        system = fsspec.filesystem("memory")
+        listed = type(system).ls
+
+        def busy(self: object, path: str, *arguments: object, **options: object) -> object:
+            if path.endswith(level or "-listing"):
+                raise OSError(errno.EBUSY, "Please reduce your request rate")
+            return listed(self, path, *arguments, **options)
+
+        monkeypatch.setattr(type(system), "ls", busy)
+        # As most file systems; that of memory asks for all levels at once.
+        monkeypatch.setattr(type(system), "find", fsspec.AbstractFileSystem.find)
+    with pytest.raises(OSError, match=r"symbolic links|request rate"):
+        store.names()
+    if level:
+        with pytest.raises(OSError, match=r"symbolic links|request rate"):
+            store.names(TOPIC)
+    else:
+        with pytest.raises(OSError, match=r"symbolic links|request rate"):
+            store.inner()
+
+
+def test_a_folder_that_is_removed_while_files_are_listed_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker of another shard removes the folder of an hour with its last file."""
+    log, store = MemoryLog({TOPIC: 1}), FolderStore(tmp_path)
+    log.append(record())
+    archive(log, store)
+    listed = os.listdir
+
+    def racing(path: Path) -> list[str]:
+        found = listed(path)
+        if path.name.startswith("topic="):
+            store.remove(f"{LEVELS[-1]}/0000-00000000.parquet")
+        return found
+
+    monkeypatch.setattr(os, "listdir", racing)
+    assert store.names() == []
 
 
 class ChangingBus(MemoryBus):

@@ -16,6 +16,7 @@ from facade.admin.bus_checks import used_by
 from facade.admin.cluster import FoundTopic
 from facade.admin.topics import broker_settings
 from facade.archive import compare as comparing
+from facade.archive import replay_cli
 from facade.archive.compare import ArchiveComparison, compare
 from facade.archive.reading import read_records
 from facade.archive.replay import ReplayPlan, plan_replay, play, require_place
@@ -603,6 +604,13 @@ def test_odd_speeds_are_refused(tmp_path: Path, speed: str, monkeypatch: pytest.
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
     words = ["archive", "replay", str(tmp_path), "--from", "2027-01-15", "--to", "2027-01-16", "--speed", speed]
     assert "--speed: expected a number above 0, or max" in str(CliRunner().invoke(app, words).exception)
+
+
+def test_a_step_longer_than_a_day_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", "127.0.0.1:1")
+    monkeypatch.setattr(replay_cli, "newest_position", lambda bus: None)
+    said = [f"{CliRunner().invoke(app, ['archive', 'replay-control', 'step', one]).exception}" for one in ("1d", "2d")]
+    assert ["LENGTH: expected at most 1d" in one for one in said] == [False, True]
 
 
 def test_before_a_comparison_it_is_said_which_alarm_states_differ() -> None:

@@ -1,6 +1,7 @@
 """Reports of an archive worker: how far it is behind, how fast it writes, its errors, and the space of its disk."""
 
 import errno
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,8 @@ class AwayBus(MemoryBus):
 class Bench:
     """A worker, and the bus that it reports to."""
 
-    def __init__(self, store: Disk) -> None:
+    def __init__(self, store: Disk, keep: Mapping[str, float] | None = None) -> None:
+        self.keep = keep
         self.store, self.clock = store, ManualClock(START / 1e6)
         self.log, self.bus = MemoryLog({TOPIC: 1}, self.clock), MemoryLog({REPORTS: 1, "alerts": 1}, self.clock)
         self.writer = AwayBus(self.bus)
@@ -61,7 +63,7 @@ class Bench:
         alarms = ArchiveAlarms(AlertSource("archive/0", self.writer, self.clock, icd=ICD), ICD.conditions, age=AGE)
         reporter = ArchiveReporter(DEVICE, "archive-0", self.writer.send, alarms, self.clock, age=AGE)
         limits = ArchiveLimits(age=AGE)
-        return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter)
+        return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter, keep=self.keep)
 
     def write(self, value: bytes | None = b"v") -> None:
         self.log.append(record(self.clock.now_us(), value))
@@ -156,6 +158,31 @@ def test_errors_are_counted_and_the_last_one_has_its_time(bench: Bench) -> None:
     bench.store.full = False
     bench.run(AGE)
     assert faults(bench.store) == []
+
+
+def test_old_files_that_cannot_be_removed_are_an_alarm_until_they_are(tmp_path: Path) -> None:
+    """Else nothing would say that the disk fills until it is nearly full."""
+
+    class LockedDisk(Disk):
+        locked = True
+
+        def remove(self, name: str) -> None:
+            if self.locked:
+                raise PermissionError(errno.EPERM, "Operation not permitted")
+            super().remove(name)
+
+    disk = LockedDisk(tmp_path)
+    bench = Bench(disk, keep={TOPIC: 3600.0})
+    for _ in range(3):
+        bench.write()
+        bench.run(3600)
+    assert bench.alerts == [(FAILING, "ACTIVE")], "it does not come and go"
+    assert "old files: [Errno 1] Operation not permitted" in f"{bench.bus.records('alerts')[-1].value!r}"
+    assert len(disk.names()) == 3, "the archive goes on"
+    disk.locked = False
+    bench.run(3700)
+    assert bench.alerts[1:] == [(FAILING, "CLEARED")]
+    assert len(disk.names()) == 1
 
 
 def test_an_error_is_told_without_its_secrets_and_in_short(bench: Bench) -> None:

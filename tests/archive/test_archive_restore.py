@@ -116,7 +116,7 @@ def test_a_log_is_filled_up_by_one_more_offset_where_a_mark_has_no_place() -> No
 
 
 def restored(store: FolderStore, *, ids: dict[str, str] | None = None, now_us: int = START) -> tuple[Brokers, Restored]:
-    plan = plan_restore(store, ICD, prefix=PREFIX)
+    plan = plan_restore(store, ICD, prefix=PREFIX, now_us=now_us)
     brokers, clock = Brokers(), ManualClock(now_us / 1e6)
     names = LogNames(ICD, plan.ids, ids or {})
     return brokers, restore(store, plan, names, brokers, clock, lambda *_: None)
@@ -184,7 +184,7 @@ def test_an_id_that_is_no_log_stays() -> None:
 def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     def refused(store: FolderStore, prefix: str = PREFIX, **options: object) -> str:
         with pytest.raises((ConfigError, ArchiveError)) as found:
-            plan_restore(store, ICD, prefix=prefix, **options)
+            plan_restore(store, ICD, prefix=prefix, now_us=START, **options)
         return str(found.value)
 
     assert "got none" in refused(FolderStore(tmp_path / "nothing"))
@@ -199,20 +199,38 @@ def test_what_cannot_be_restored_is_refused(tmp_path: Path) -> None:
     assert f"{third}: expected number 1, got 2: a file is missing" in refused(store)
     store.remove(first)
     assert "alerts, partition 0: 6" in refused(store, most_fillers=5)
-    plan = plan_restore(store, ICD, prefix=PREFIX, most_fillers=6)
+    plan = plan_restore(store, ICD, prefix=PREFIX, now_us=START, most_fillers=6)
     assert plan.partitions[PLACE][0].first == 6
 
 
 def test_an_archive_that_would_need_fillers_without_end_is_refused(tmp_path: Path) -> None:
     """Its last file says that 10^15 offsets have no record; `archive verify` takes that for aborted transactions."""
     store = archive_of(tmp_path, 3, 3)
-    plan_restore(store, ICD, prefix=PREFIX, most_fillers=0)
+    plan_restore(store, ICD, prefix=PREFIX, now_us=START, most_fillers=0)
     file = tmp_path / sorted(store.names())[-1]
     file.write_bytes(changed(file.read_bytes(), next=10**15))
     with pytest.raises(
         ConfigError, match=r"at most 5,000,000 offsets without .* alerts, partition 0: 999,999,999,999,991"
     ):
-        plan_restore(store, ICD, prefix=PREFIX)
+        plan_restore(store, ICD, prefix=PREFIX, now_us=START)
+
+
+@pytest.mark.parametrize("topic", ["ingest.heaps", "state"])
+def test_records_that_kafka_would_have_removed_count_as_fillers(topic: str, tmp_path: Path) -> None:
+    """A week of heaps, which are kept for an hour, would take 1.8e9 fillers."""
+    log, store, now_us = MemoryLog({topic: 1}), FolderStore(tmp_path), START + 10 * HOUR
+    for at_us in (*[START] * 7, now_us):
+        log.append(record(at_us, topic=topic))
+    archive(log, store, topic)
+    with pytest.raises((ConfigError, ArchiveError), match=rf"{topic}, partition 0: .*7"):
+        refill(store, now_us, 6)
+    assert refill(store, now_us, 7).records == 1
+
+
+def refill(store: FolderStore, now_us: int, most_fillers: int) -> Restored:
+    plan = plan_restore(store, ICD, prefix=PREFIX, now_us=now_us, most_fillers=most_fillers)
+    clock, names = ManualClock(now_us / 1e6), LogNames(ICD, plan.ids, {})
+    return restore(store, plan, names, Brokers(), clock, lambda *_: None)
 
 
 def test_a_position_far_behind_the_archive_is_refused(tmp_path: Path) -> None:
@@ -360,7 +378,7 @@ def on_other_brokers(lost: Bench, store: FolderStore, **options: int) -> Bench:
     ids = {}
     for name, topic in found.broker.model.topics.items():
         ids[name] = topic.id = f"new-{topic.id[4:]}"
-    plan = plan_restore(store, ICD, prefix=PREFIX, **options)
+    plan = plan_restore(store, ICD, prefix=PREFIX, now_us=START, **options)
     brokers = Brokers()
     restore(store, plan, LogNames(ICD, plan.ids, ids), brokers, found.clock, lambda *_: None)
     for (topic, partition), log in brokers.logs.items():

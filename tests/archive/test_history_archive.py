@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from facade.archive import files
 from facade.archive.files import ArchiveError
-from facade.archive.history import SILENT_US, HistoryArchive, draw
+from facade.archive.history import SILENT_US, HistoryArchive, draw, sketch
 from facade.archive.reading import read_records
 from facade.archive.recording import HISTORY, REPEAT, HistoryRecorder
 from facade.archive.stores import FolderStore, Store, open_store
@@ -90,6 +90,17 @@ def test_values_of_a_time_are_found_with_the_one_before_them(store: Store) -> No
     assert shown(found, 58 * MINUTE, 62 * MINUTE) == [57, 58, 59, 60, 61]
     assert shown(found, 128 * MINUTE, 999 * MINUTE, LAG) == [-127, -128, -129]
     assert found.extent() == (START, START + 129 * MINUTE)
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_what_ended_long_before_a_time_has_no_value_in_it(tmp_path: Path, files: int) -> None:
+    """A file that reaches into the time may have older records."""
+    ended, going_on = [record(0, 7)], [record(at * MINUTE, at, LAG) for at in range(1, 6)]
+    batches = ([*ended, *going_on],) if files == 1 else (ended, going_on)
+    found = archived(FolderStore(tmp_path), *batches)
+    assert shown(found, SILENT_US, 5 * MINUTE) == [7]
+    with pytest.raises(ArchiveError, match="got none"):
+        shown(found, SILENT_US + 1000, 5 * MINUTE)
 
 
 def test_what_is_repeated_is_one_value(store: Store) -> None:
@@ -350,6 +361,13 @@ def test_a_picture_has_nothing_where_values_are_missing(
     ((times, heights),) = drawn
     assert ((times.astype(int) - START) // MINUTE).tolist() == [0, 1, 1, 30, 30]
     assert [*map(str, heights)] == ["1.0", "1.0", "nan", "1.0", "1.0"]
+
+
+def test_an_integer_of_any_size_has_no_height(tmp_path: Path) -> None:
+    records = [record(0, 1), record(MINUTE, 10**400), record(2 * MINUTE, 3)]
+    series = archived(FolderStore(tmp_path), records).read(RATE, START, START + HOUR)
+    drawn = sketch(RATE, "1/s", series, START, START + HOUR, 80)
+    assert {"         1", "         3"} <= {line[:10] for line in drawn.splitlines()}
 
 
 def test_a_record_of_two_archives_in_one_folder_counts_once(tmp_path: Path) -> None:

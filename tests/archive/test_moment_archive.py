@@ -13,6 +13,7 @@ from facade.archive import moment, newest
 from facade.archive.files import ArchiveError
 from facade.archive.history import HistoryArchive
 from facade.archive.moment import MomentArchive
+from facade.archive.recording import HISTORY
 from facade.archive.stores import FolderStore
 from facade.flows.alerts.messages import Action, Alarm, Alert, action_records, alert_record, state_record
 from facade.flows.commands.messages import AckMessage, CommandMessage, ack_record, command_id, command_record
@@ -24,7 +25,7 @@ from facade.kernel.clock import SECOND, ManualClock, Time
 from facade.kernel.outcome import RecordRejected
 from facade.sdp import alarm_states as states
 from facade.sdp import device_state
-from tests.archive.test_history_archive import MINUTE, RATE, record
+from tests.archive.test_history_archive import MINUTE, RATE, archived, record
 from tests.support.archives import ICD, START, archive
 
 SUBARRAY = "mid-sdp/subarray/01"
@@ -175,6 +176,27 @@ def test_a_busy_night_that_is_played_does_not_fill_the_memory(tmp_path: Path, mo
     assert sum(one() is not None for one in made) <= 200
     monkeypatch.setattr(moment, "as_dict", None)
     assert len(found.commands(at(0), at(59))[SUBARRAY]) == 60, "the newest list is kept"
+
+
+def test_newest_records_of_many_attributes_do_not_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of ingest nodes has tens of thousands of attributes."""
+    monkeypatch.setattr(newest, "_MOST_NEWEST", 100)
+    batches = [[record(at * MINUTE, float(at), f"a/b/{number}/x") for number in range(30)] for at in range(10)]
+    archived(FolderStore(tmp_path), *batches)
+    made: list[weakref.ref[Told]] = []
+
+    def decode(value: bytes | None) -> Told:
+        made.append(weakref.ref(told := Told()))
+        return told
+
+    found = newest.NewestRecords(FolderStore(tmp_path), HISTORY, decode)
+    for _ in range(2):
+        assert len(found.at(at(0), at(3600))) == 30
+    gc.collect()
+    assert len(made) >= 300
+    assert sum(one() is not None for one in made) <= 100
 
 
 def test_what_was_set_aside_is_not_read_with_its_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def archive(walk: Walk) -> None:
 
 
 def restored(walk: Walk) -> None:
-    made = plan_restore(walk.store, ICD, prefix="test.")
+    made = plan_restore(walk.store, ICD, prefix="test.", now_us=walk.site.clock.now_us())
     names = LogNames(ICD, made.ids, {name: f"new-{name}" for name in made.ids})
     done = restore(walk.store, made, names, walk, walk.site.clock, lambda *_: None)
     assert done.records == len(walk.restored) > 0
