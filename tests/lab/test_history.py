@@ -57,8 +57,14 @@ def test_a_command_is_on_the_bus_when_the_call_returns_and_ends_before_a_client_
 def test_a_command_whose_record_was_not_confirmed_may_come_to_the_bus_until_it_ends(
     known: dict[str, str], admitted_by: float | None
 ) -> None:
+    """A device server that ends it knows its record; a controller may end it before the device server does."""
+    first = ("give", 100.0, admitted_by)
+    (give, take, end) = history(calls=[call(**known)], acks=[ack("TIMED_OUT")])
+    assert (give[:3], take[:3], end[:3]) == (first, ("take", 100.0, 102.0), ("end", 102.0, None))
     (give, take, end) = history(calls=[call(**known)])
-    assert (give[:3], take[:3], end[:3]) == (("give", 100.0, admitted_by), ("take", 100.0, 102.0), ("end", 102.0, None))
+    assert (give[:3], take[:3], end[:3]) == (first, ("take", 100.0, None), ("end", 102.0, None))
+    (give, take, end) = history(calls=[call(**known)], seen=[seen(ID, "COMPLETED", 110.0)])
+    assert (give[:3], take[:3], end[:3]) == (first, ("take", 100.0, 110.5), ("end", 102.0, 110.5))
 
 
 def test_a_command_that_was_given_up_is_never_taken_though_its_record_comes_to_the_bus() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from facade.flows.commands.messages import AckMessage, CommandMessage, issued
-from facade.flows.commands.outcomes import FINAL, REJECTED, UNDELIVERED
+from facade.flows.commands.outcomes import FINAL, REJECTED, TIMED_OUT, UNDELIVERED
 from facade.kernel.clock import as_seconds
 from facade.kernel.errors import InfraError
 from sdp_facade_lab.command_account import CallLine, FoundCommands, SeenLine, first_outcomes
@@ -183,8 +183,9 @@ def _command(
 ) -> Iterator[HistoryOperation]:
     """Return the operations of a command; without an answer, the time of its admission is not known.
 
-    An answer with the id says that it was admitted. If the fate of its record was unknown, the record is on the bus
-    before a device server writes an outcome, unless it gives the command up.
+    An answer with the id says that it was admitted. If the fate of its record was unknown, the device server knows that
+    it is on the bus before it writes an outcome itself, unless it gives the command up, or shows that of a controller.
+    A controller may execute a command before the device server knows this.
     """
     first = calls[0]
     answers = {line.answer: _us(line.called + line.seconds) for line in reversed(calls)}
@@ -195,8 +196,10 @@ def _command(
     yield HistoryOperation(**span, returned=admitted_by, input={**into, "outcome": outcome, "executions": executed})
     if outcome != UNDELIVERED:
         taken_by = answers.get("given")
-        if taken_by is None and ack is not None:
+        if taken_by is None and outcome == TIMED_OUT and ack is not None:
             taken_by = max(span["call"], ack.time)
+        elif taken_by is None and outcome and seen is not None:
+            taken_by = _us(seen)
         yield HistoryOperation(**span, returned=taken_by, input={"op": "take", "id": id})
     if outcome:
         out: dict[str, Any] = {"status": outcome}
