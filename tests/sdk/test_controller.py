@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import msgspec
 import pytest
 
-from facade.flows.commands.messages import COMMANDS
+from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.kernel.bus.port import Fenced, Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.errors import ConfigError
@@ -554,3 +554,50 @@ def test_who_has_lost_its_name_cancels_what_runs_at_once() -> None:
     with pytest.raises(Fenced):
         Threads(loop, [FIRST], MagicMock(), stop, clock=ManualClock()).run()
     assert told[:3] == ["step", "interrupt", "stop"]
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+@pytest.mark.parametrize("name", ["Configure", "NoSuchCommand"])
+def test_a_stop_ends_the_thread_that_writes_to_a_bus_that_confirms_nothing(
+    site: Site, name: str, comes_back: bool
+) -> None:
+    """What it writes, also at a start after a crash, is left to the next start: an outcome never without its state."""
+    message = site.send(name, repeatable=False)
+    if name == "Configure":
+        site.acknowledge(message, "ACCEPTED", COMPONENT)
+        site.say(obsState="CONFIGURING")
+    life, stop, refused = Life(site), threading.Event(), []
+
+    def refuse(record: Record) -> bool:
+        refused.append(record)
+        assert len(refused) < 100, "it goes on without end"
+        if len(refused) == 10:
+            stop.set()
+        return not (comes_back and stop.is_set() and record.topic == ACKS)
+
+    life.bus.refuse = refuse
+    life._stepping = True  # this thread reads, and does not go on while it pauses
+    Threads(life.loop, [], MagicMock(), stop, clock=life.loop._clock).run()
+    if name == "Configure":
+        assert (site.outcome(message), site.reported("obsState")[-1]) == ("", "CONFIGURING")
+    live(site)
+    expected = ("FAILED", "FAULT") if name == "Configure" else ("REJECTED", "IDLE")
+    assert (site.outcome(message), site.reported("obsState")[-1]) == expected
+
+
+def test_a_stop_lets_the_threads_of_devices_insist(site: Site) -> None:
+    """What a handler has done gets its outcome if the bus confirms it before the process must end."""
+    message, refused = site.send(), []
+    life = Life(site).start()
+    life.loop.leave_when(lambda: True)
+
+    def refuse(record: Record) -> bool:
+        refused.append(record)
+        return len(refused) < 10
+
+    life.step()
+    life.bus.refuse = refuse
+    worker = threading.Thread(target=life.loop.execute_next, args=(FIRST,))
+    worker.start()
+    worker.join()
+    assert site.outcome(message) == "COMPLETED"

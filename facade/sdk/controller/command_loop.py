@@ -6,7 +6,8 @@
 import logging
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -99,15 +100,17 @@ class Handling:
         """
         _log.warning("command interrupted device=%s command=%s", device, command)
         reports = Reports(device, id)  # a newer command, such as Abort, has not taken effect by this
-        try:
-            self.controller.on_interrupted(Device(reports, self.outbox), command)
-        except Exception:
-            # The command gets its outcome in spite of that.
-            _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
-        told = self.outbox.states.get(device, OBS_STATE)
-        if told is not None and is_transitional(str(told.value)) and told.command in ("", id):
-            self.outbox.report_fault(reports, f"{command} was {INTERRUPTED}")
-        self.outbox.confirm(reports)
+        # At the end of the process the outcome is left to the next start as well, which calls the hook again.
+        with suppress(Cancelled):
+            try:
+                self.controller.on_interrupted(Device(reports, self.outbox), command)
+            except Exception:
+                # The command gets its outcome in spite of that.
+                _log.exception("the hook for interrupted commands failed command=%s device=%s", command, device)
+            told = self.outbox.states.get(device, OBS_STATE)
+            if told is not None and is_transitional(str(told.value)) and told.command in ("", id):
+                self.outbox.report_fault(reports, f"{command} was {INTERRUPTED}")
+            self.outbox.confirm(reports)
 
     def _leave_fault(self, execution: Execution, event: Event, text: str) -> None:
         """Report FAULT of a device whose command has failed, unless the handler has reported a stable state."""
@@ -409,6 +412,14 @@ class CommandLoop:
         lost = self._states.unrecorded(self._outbox.now_us() - _LOST, self._name)
         self._outbox.record_again([one for one in lost if one.device in self._commands])
         self._outbox.record_again(self._history.overwritten())
+
+    def leave_when(self, stopped: Callable[[], bool]) -> None:
+        """Let this thread, which calls `step`, leave what the bus does not confirm to the next start once it must stop.
+
+        The threads of the devices go on: what they have executed has time to get its outcome.
+        """
+        reader = threading.get_ident()
+        self._outbox.stopping = lambda: stopped() and threading.get_ident() == reader
 
     def stop(self) -> None:
         """Begin no further command; queued commands are left to the next start."""

@@ -121,19 +121,28 @@ class Outbox:
         self._posting = threading.RLock()  # a test's bus may call back
         self.closed = False
         """Set before the process ends: nothing is repeated then."""
+        self.stopping: Callable[[], bool] = lambda: False
+        """Returns whether the calling thread must not repeat anything, as the process is to end."""
+        self._is_left = False
+        """Whether something was left to the next start: then what would follow it is left as well."""
 
     def _insist(self, attempt: Callable[[], None], until: Time = FOREVER) -> bool:
         """Repeat an attempt until it succeeds; False at a time, or at the end."""
-        while True:
+        while not (self._is_left and self._ends()):
             try:
                 attempt()
             except BusError as error:
                 _log.warning("the bus did not confirm, trying again: %s", error)
-                if self.closed or self.now_us() > until:
+                if self.now_us() > until:
                     return False
+                self._is_left = self._is_left or self._ends()
                 self._clock.sleep(_RETRY)
             else:
                 return True
+        return False
+
+    def _ends(self) -> bool:
+        return self.closed or self.stopping()
 
     def ack(self, message: CommandMessage, status: AckStatus, text: str = "", result: Any = None) -> AckMessage:
         """Make an acknowledgement."""

@@ -187,6 +187,7 @@ class Threads:
 
     def run(self) -> None:
         """Run until the stop is set; this thread reads the commands."""
+        self._loop.leave_when(self._stop.is_set)
         beating = threading.Thread(target=self._guard, args=(self._live,), name="heartbeats", daemon=True)
         for thread in (beating, *self._workers):
             thread.start()
