@@ -90,6 +90,24 @@ def test_the_rules_of_the_documentation_are_right(tmp_path: Path, monkeypatch: p
     assert len(read(tmp_path, text).rules) > 1
 
 
+@pytest.mark.parametrize("kind", ["file", "variable"])
+def test_a_secret_ends_with_its_line_and_one_that_no_header_takes_is_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    file = tmp_path / "token"
+
+    def secret(text: str) -> Secret:
+        file.write_text(text)
+        monkeypatch.setenv("TOKEN", text)
+        return Secret(**{kind: {"file": str(file), "variable": "TOKEN"}[kind]})
+
+    assert secret("s3cret\n").read() == "s3cret"
+    for text in ("s3c\nret", "s3cret\x7f", "s3cr\u00e9t", "\n"):
+        with pytest.raises(ValueError, match=f"expected a secret .*in the {kind} .*, got (others|none)") as error:
+            secret(text)
+        assert "s3c" not in str(error.value)
+
+
 def alarm(condition: str = "receiveOverrun", source: str = "ingest/0007", severity: str = "ALARM") -> Alarm:
     return Alarm(condition=condition, source=source, severity=severity, state="UNACK", through=1)
 

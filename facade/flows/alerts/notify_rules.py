@@ -53,19 +53,19 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Raises
         ------
         OSError
-            It is not there.
+            It is not there, or has other characters than printable ones of ASCII.
         """
-        if self.variable:
-            if not (found := os.environ.get(self.variable, "")):
-                raise OSError(f"expected a secret in the variable {self.variable}, got none")
-            return found
+        place = f"the variable {self.variable}" if self.variable else f"the file {self.file}"
         try:
-            found = Path(self.file).read_text().strip()
+            text = os.environ.get(self.variable, "") if self.variable else Path(self.file).read_text()
         except (OSError, UnicodeError) as error:
             what = getattr(error, "strerror", None) or "not text"
-            raise OSError(f"expected a secret in the file {self.file}, got: {what}") from None
-        if not found:
-            raise OSError(f"expected a secret in the file {self.file}, got an empty one")
+            raise OSError(f"expected a secret in {place}, got: {what}") from None
+        if not (found := text.strip()):
+            raise OSError(f"expected a secret in {place}, got none")
+        # The libraries for HTTP and SMTP refuse other characters with an error that quotes the secret.
+        if not (found.isascii() and found.isprintable()):
+            raise OSError(f"expected a secret of printable ASCII characters in {place}, got others")
         return found
 
 
