@@ -298,7 +298,7 @@ def test_numbers_of_otlp_show_what_is_missing_of_each_process():
 @pytest.mark.parametrize("number", [2**53, 10**17, 10**30])
 @pytest.mark.parametrize("count", [1, 300])
 def test_a_number_or_name_that_no_summary_may_have_hides_no_other_record(bench, number, count):
-    usual = "<134>1 2026-11-21T15:00:00.000000Z n7 flagger 1 m [meta sequenceId=\"{}\"] boom"
+    usual = '<134>1 2026-11-21T15:00:00.000000Z n7 flagger 1 m [meta sequenceId="{}"] boom'
     bench.send(*[usual.format(one + 1) for one in range(count)], usual.format(number))
     bench.send(encode([Line(1, 0, 40, "x", "boom")], {"service.namespace": "n" * 100, "service.name": "s" * 100}))
     bench.work()
