@@ -119,6 +119,15 @@ def test_records_of_all_kinds_are_summed_up_once(bench):
     assert shown["State"] == "ON"
 
 
+def test_the_rack_of_a_host_is_that_of_the_newest_key_which_names_it(bench):
+    bench.send("1|2026-12-21T15:00:00Z|WARN|m|f|x.py#1||no host", key=b"r09/")
+    for key in (None, b"4711", b"r01/n7", None, b"r02/n7", None):
+        bench.send(syslog(), key=key)
+        bench.work()
+    locations = {name: one.records for name, one in bench.flow.ledger.state.locations.items()}
+    assert locations == {"r09": 1, "n7": 2, "r01/n7": 2, "r02/n7": 2}
+
+
 def test_a_rate_is_not_shown_when_nobody_is_heard(bench):
     bench.send(syslog())
     bench.work()
