@@ -27,8 +27,9 @@ def refusal(action: Action, alarm: Alarm | None) -> str:
     name = f"{action.condition} of {action.source}"
     if action.action == "SHELVE":
         # Both times are those of one clock, which need not be that of the brokers.
-        if not 0 < (length := action.until - action.time) <= LONGEST_SHELVING:
-            return f"until: expected an end within {as_seconds(LONGEST_SHELVING):.0f} s of time, got {length} us"
+        if not action.time < action.until <= action.time + LONGEST_SHELVING:
+            longest, length = as_seconds(LONGEST_SHELVING), action.until - action.time
+            return f"until: expected an end within {longest:.0f} s of time, got {length} us after it"
         return ""
     if action.action == "REMOVE_FROM_SERVICE":
         if alarm is not None and alarm.out_of_service:
