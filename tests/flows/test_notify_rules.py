@@ -74,6 +74,16 @@ def read(tmp_path: Path, text: str) -> Rules:
         (HEAD + 'form = "alertmanager"\n' + RULE + "ends = false\n", "ends: expected true for pager"),
         (MAIL + 'user = "sdp"\n' + HEAD + RULE, "line 1: mail: expected user and password, or neither"),
         (MAIL.replace(":587", "") + HEAD + RULE, "server: expected host and port such as smtp.example.org:587"),
+        (HEAD.replace("pager]", '"ops [night]"]') + RULE, "receivers.ops [night]: expected a name of letters"),
+        (f'"rules[x]" = 1\n{HEAD}{RULE}', "rules[x]: expected one of receivers, rules, mail, zone, got this key"),
+        *((HEAD.replace("org/", f"org:{port}/") + RULE, "webhook: expected a port") for port in ("abc", "99999", "0")),
+        *((HEAD.replace("org/", f"org/{path}") + RULE, "webhook: expected a path") for path in ("a b", "\u00e4")),
+        *(
+            (f"{MAIL}[receivers.pager]\nmail = '{one}'\n{RULE}", "mail: expected one address such as")
+            for one in ("a@[x", "a(b@c", "a@b.", "a@b..c", "a:b@c")
+        ),
+        (HEAD + RULE.replace("10m", "0.0000001s"), "after: expected at least 1s, got '0.0000001s'"),
+        (f'{HEAD}{RULE}again = "0.5s"\n', "again: expected at least 1s, got '0.5s'"),
     ],
 )
 def test_a_wrong_rule_is_told_with_its_line_and_key(tmp_path: Path, text: str, said: str) -> None:
