@@ -147,7 +147,8 @@ class OperatorApi:
         alarm = self.flow.ledger.get(action.key)
         if alarm is not None:
             alarm = msgspec.structs.replace(alarm)
-            for other in self._on_the_way.values():
+            # A call whose record was not confirmed takes its action out at any time.
+            for other in list(self._on_the_way.values()):
                 if other.key == action.key and not refusal(other, alarm):
                     take(other, alarm, other.time)
         return alarm
