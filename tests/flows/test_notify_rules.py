@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -243,3 +244,18 @@ def test_a_message_is_taken_refused_or_cut_and_the_token_is_read_anew(tmp_path: 
         sending.cut()
         until(lambda: sending.error, "the thread ends")
     assert error("shift").startswith("ConnectionRefusedError")
+
+
+def test_a_mail_server_that_does_not_greet_is_cut() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        mail = MailServer(server=f"127.0.0.1:{silent.getsockname()[1]}", sender="sdp@example.org", tls="none")
+        rules = Rules(mail=mail, receivers={"shift": Receiver(mail="shift@example.org")}, rules=[])
+        sending = poster(rules, "mid.", {})("shift", NOTE)
+
+        def error_after_cut() -> str | None:
+            sending.cut()
+            return sending.error
+
+        # Without the cut, it ends with "timed out".
+        said = until(error_after_cut, "the thread ends")
+    assert said == "SMTPServerDisconnected: Connection unexpectedly closed"
