@@ -196,13 +196,16 @@ def test_a_condition_name_with_a_line_break_is_no_name(bench, server):
     assert server.events() == []
 
 
-def test_a_shelf_of_a_minute_holds_when_the_clock_of_the_server_is_behind(bench):
-    bench.broker.clock = ManualClock(bench.clock.now() + 61.0)
+@pytest.mark.parametrize(("ahead", "seconds"), [(-61.0, 60), (1.0, 7 * 86_400)])
+def test_a_shelf_holds_for_its_time_by_the_clock_of_the_brokers(bench, ahead, seconds):
+    """The clock of the server may be behind or ahead."""
+    bench.broker.model.clock = brokers = ManualClock(bench.clock.now() - ahead)
     server = bench.server()
-    bench.alert()
+    alert = bench.alert()
     server.cycle()
-    server.act("Shelve", "SHELVE", duration=60, comment="known")  # returned an id
-    assert server.shows("actionsRefused") == 0
+    server.act("Shelve", "SHELVE", duration=seconds, comment="known")  # returned an id
+    assert (server.shows("actionsRefused"), server.state()) == (0, "SHLVD")
+    assert server.ledger.get((alert.condition, alert.source)).shelved_until == brokers.now_us() + seconds * 1_000_000
 
 
 def test_a_source_that_counts_on_raises_no_flood_of_states_after_one_failed_write(bench, server):

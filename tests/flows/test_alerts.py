@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from facade.flows.alerts import flow as alerts_flow
 from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.messages import Action, Alarm, Alert, alert_record, encode
+from facade.flows.alerts.refusals import refusal
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import utc_text
 from facade.kernel.codec.decode import BatchDecoder
@@ -247,6 +248,22 @@ def test_an_action_whose_first_try_was_not_confirmed_may_be_tried_again(bench, s
     api.act("Acknowledge", "ACKNOWLEDGE", argument)
     server.cycle()
     assert server.state() == "ACKED"
+
+
+def test_an_action_that_is_not_confirmed_while_another_is_checked_hinders_none(bench, server, monkeypatch):
+    bench.alert()
+    server.cycle()
+    under_way, argument = server.api._on_the_way, '{"condition":"receiveOverrun","operator":"ann","comment":"x"}'
+    for _ in range(2):
+        server.api.act("Comment", "COMMENT", argument)
+
+    def refused(action, alarm):
+        if len(under_way) > 1:
+            under_way.popitem()  # as the thread of another call does
+        return refusal(action, alarm)
+
+    monkeypatch.setattr("facade.flows.alerts.operator_api.refusal", refused)
+    server.api.act("Comment", "COMMENT", argument)
 
 
 def test_an_action_that_never_comes_back_refuses_others_for_some_seconds_only(bench, server):

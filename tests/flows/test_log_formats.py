@@ -1,6 +1,7 @@
 """Logs and metrics as shippers write them, from bytes to records."""
 
 import json
+import tracemalloc
 
 import msgspec
 import pytest
@@ -373,6 +374,28 @@ def test_names_are_short_and_move_no_cursor():
     assert "\x1b" not in found.source.component
     (found,) = logs(json.dumps({"message": "x", "program": "p" * 1000, "eb_id": "eb-1; drop"}).encode())
     assert (len(found.source.component), found.source.observation) == (100, "")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda text: json.dumps({"message": "x", "program": text, "eb_id": text}).encode(),
+        lambda text: json.dumps({"message": "x", "level": text}).encode(),
+        lambda text: f'<134>1 - h a 1 m [meta sequenceId="1"][x y="{text}"] t'.encode(),
+        lambda text: json.dumps(otlp_logs(RECORD, rack=f"r{text}")).encode(),
+    ],
+    ids=["name", "level", "header", "attribute"],
+)
+def test_long_texts_are_not_kept(form):
+    """The number of names and headers that are kept is bounded; so must be their length."""
+    logs(form("first"))
+    tracemalloc.start()
+    try:
+        for number in range(20):
+            assert isinstance(logs(form(f"{number}{100_000 * 'x'}"))[0], LogRecord)
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_message_whose_header_is_known_differs_in_time_number_and_text_only():

@@ -119,6 +119,15 @@ def test_records_of_all_kinds_are_summed_up_once(bench):
     assert shown["State"] == "ON"
 
 
+def test_the_rack_of_a_host_is_that_of_the_newest_key_which_names_it(bench):
+    bench.send("1|2026-12-21T15:00:00Z|WARN|m|f|x.py#1||no host", key=b"r09/")
+    for key in (None, b"4711", b"r01/n7", None, b"r02/n7", None):
+        bench.send(syslog(), key=key)
+        bench.work()
+    locations = {name: one.records for name, one in bench.flow.ledger.state.locations.items()}
+    assert locations == {"r09": 1, "n7": 2, "r01/n7": 2, "r02/n7": 2}
+
+
 def test_a_rate_is_not_shown_when_nobody_is_heard(bench):
     bench.send(syslog())
     bench.work()
@@ -293,6 +302,17 @@ def test_numbers_of_otlp_show_what_is_missing_of_each_process():
     send("two", 3)
     bench.work()
     assert bench.shown()["holes"] == 2
+
+
+@pytest.mark.parametrize("number", [2**53, 10**17, 10**30])
+@pytest.mark.parametrize("count", [1, 300])
+def test_a_number_or_name_that_no_summary_may_have_hides_no_other_record(bench, number, count):
+    usual = '<134>1 2026-11-21T15:00:00.000000Z n7 flagger 1 m [meta sequenceId="{}"] boom'
+    bench.send(*[usual.format(one + 1) for one in range(count)], usual.format(number))
+    bench.send(encode([Line(1, 0, 40, "x", "boom")], {"service.namespace": "n" * 100, "service.name": "s" * 100}))
+    bench.work()
+    assert bench.shown()["records"] == count + 2
+    assert bench.flow.ledger.state.numbers.shippers["n7"].newest == count
 
 
 def test_errors_that_come_much_more_often_rise():

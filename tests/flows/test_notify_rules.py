@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -74,6 +75,16 @@ def read(tmp_path: Path, text: str) -> Rules:
         (HEAD + 'form = "alertmanager"\n' + RULE + "ends = false\n", "ends: expected true for pager"),
         (MAIL + 'user = "sdp"\n' + HEAD + RULE, "line 1: mail: expected user and password, or neither"),
         (MAIL.replace(":587", "") + HEAD + RULE, "server: expected host and port such as smtp.example.org:587"),
+        (HEAD.replace("pager]", '"ops [night]"]') + RULE, "receivers.ops [night]: expected a name of letters"),
+        (f'"rules[x]" = 1\n{HEAD}{RULE}', "rules[x]: expected one of receivers, rules, mail, zone, got this key"),
+        *((HEAD.replace("org/", f"org:{port}/") + RULE, "webhook: expected a port") for port in ("abc", "99999", "0")),
+        *((HEAD.replace("org/", f"org/{path}") + RULE, "webhook: expected a path") for path in ("a b", "\u00e4")),
+        *(
+            (f"{MAIL}[receivers.pager]\nmail = '{one}'\n{RULE}", "mail: expected one address such as")
+            for one in ("a@[x", "a(b@c", "a@b.", "a@b..c", "a:b@c")
+        ),
+        (HEAD + RULE.replace("10m", "0.0000001s"), "after: expected at least 1s, got '0.0000001s'"),
+        (f'{HEAD}{RULE}again = "0.5s"\n', "again: expected at least 1s, got '0.5s'"),
     ],
 )
 def test_a_wrong_rule_is_told_with_its_line_and_key(tmp_path: Path, text: str, said: str) -> None:
@@ -88,6 +99,24 @@ def test_the_rules_of_the_documentation_are_right(tmp_path: Path, monkeypatch: p
     (text,) = (one for one in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[[rules]]" in one)
     monkeypatch.setattr(Secret, "read", lambda self: "s")
     assert len(read(tmp_path, text).rules) > 1
+
+
+@pytest.mark.parametrize("kind", ["file", "variable"])
+def test_a_secret_ends_with_its_line_and_one_that_no_header_takes_is_not_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    file = tmp_path / "token"
+
+    def secret(text: str) -> Secret:
+        file.write_text(text)
+        monkeypatch.setenv("TOKEN", text)
+        return Secret(**{kind: {"file": str(file), "variable": "TOKEN"}[kind]})
+
+    assert secret("s3cret\n").read() == "s3cret"
+    for text in ("s3c\nret", "s3cret\x7f", "s3cr\u00e9t", "\n"):
+        with pytest.raises(ValueError, match=f"expected a secret .*in the {kind} .*, got (others|none)") as error:
+            secret(text)
+        assert "s3c" not in str(error.value)
 
 
 def alarm(condition: str = "receiveOverrun", source: str = "ingest/0007", severity: str = "ALARM") -> Alarm:
@@ -215,3 +244,18 @@ def test_a_message_is_taken_refused_or_cut_and_the_token_is_read_anew(tmp_path: 
         sending.cut()
         until(lambda: sending.error, "the thread ends")
     assert error("shift").startswith("ConnectionRefusedError")
+
+
+def test_a_mail_server_that_does_not_greet_is_cut() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        mail = MailServer(server=f"127.0.0.1:{silent.getsockname()[1]}", sender="sdp@example.org", tls="none")
+        rules = Rules(mail=mail, receivers={"shift": Receiver(mail="shift@example.org")}, rules=[])
+        sending = poster(rules, "mid.", {})("shift", NOTE)
+
+        def error_after_cut() -> str | None:
+            sending.cut()
+            return sending.error
+
+        # Without the cut, it ends with "timed out".
+        said = until(error_after_cut, "the thread ends")
+    assert said == "SMTPServerDisconnected: Connection unexpectedly closed"

@@ -180,7 +180,7 @@ class AlarmLedger:
         alarm = self.get(action.key)
         if alarm is not None and sequence <= alarm.through:
             return None if sequence in alarm.acted else "it had no effect when it was first read"
-        if why := refusal(action, alarm, at_us):
+        if why := refusal(action, alarm):
             return why
         if alarm is None:
             alarm = self._new(action.key)
@@ -374,7 +374,7 @@ def take(action: Action, alarm: Alarm, at_us: Time) -> None:
         case "RESET":
             _step(alarm, states.RESET)
         case "SHELVE":
-            alarm.shelved_until = action.until
+            alarm.shelved_until = at_us + (action.until - action.time)
         case "UNSHELVE":
             alarm.shelved_until = NEVER
         case "REMOVE_FROM_SERVICE":

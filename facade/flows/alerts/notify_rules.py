@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from facade.flows.alerts.messages import Alarm
-from facade.kernel.clock import Duration, Time, as_duration, as_seconds
+from facade.kernel.clock import SECOND, Duration, Time, as_duration, as_seconds
 from facade.kernel.errors import ConfigError
 from facade.kernel.severities import SEVERITIES, Severity
 from facade.sdp.durations import parse_duration
@@ -28,7 +28,10 @@ __all__ = ["ALERTMANAGER", "MailServer", "Receiver", "Rule", "Rules", "Secret", 
 ALERTMANAGER = "alertmanager"
 _HOURS = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-_ADDRESS = re.compile(r"[^@\s<>,;]+@[^@\s<>,;]+")
+_ODD = r'@\s<>,;:()[\]\\"\x00-\x1f\x7f'
+_ADDRESS = re.compile(rf"[^{_ODD}]+@(?:[^{_ODD}.]+(?:\.[^{_ODD}.]+)*|\[[0-9A-Za-z.:]+\])")
+"""What the email package reads as exactly this one address; for some other texts it fails with an AttributeError."""
+_PATH = re.compile(r"[!-~]*")
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
@@ -53,19 +56,19 @@ class Secret(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Raises
         ------
         OSError
-            It is not there.
+            It is not there, or has other characters than printable ones of ASCII.
         """
-        if self.variable:
-            if not (found := os.environ.get(self.variable, "")):
-                raise OSError(f"expected a secret in the variable {self.variable}, got none")
-            return found
+        place = f"the variable {self.variable}" if self.variable else f"the file {self.file}"
         try:
-            found = Path(self.file).read_text().strip()
+            text = os.environ.get(self.variable, "") if self.variable else Path(self.file).read_text()
         except (OSError, UnicodeError) as error:
             what = getattr(error, "strerror", None) or "not text"
-            raise OSError(f"expected a secret in the file {self.file}, got: {what}") from None
-        if not found:
-            raise OSError(f"expected a secret in the file {self.file}, got an empty one")
+            raise OSError(f"expected a secret in {place}, got: {what}") from None
+        if not (found := text.strip()):
+            raise OSError(f"expected a secret in {place}, got none")
+        # The libraries for HTTP and SMTP refuse other characters with an error that quotes the secret.
+        if not (found.isascii() and found.isprintable()):
+            raise OSError(f"expected a secret of printable ASCII characters in {place}, got others")
         return found
 
 
@@ -112,6 +115,14 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if url.scheme not in ("http", "https") or not url.hostname or url.username or url.password or url.query:
             what = "expected http:// or https:// with a host, and without a user or a query, as these may be secret"
             raise ValueError(f"webhook: {what}; name a token by token = {{file = ...}}")
+        try:
+            port = url.port
+        except ValueError:
+            port = 0
+        if port == 0:
+            raise ValueError("webhook: expected a port from 1 to 65535 after the host, got another")
+        if not _PATH.fullmatch(url.path):
+            raise ValueError("webhook: expected a path of printable ASCII characters without blanks, got others")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -256,10 +267,10 @@ class _Parser:
 
     def _wrong(self, where: str, what: str) -> ConfigError:
         """Return an error with the line of a table or key, if it stands at the beginning of one."""
-        name, _, number = where.partition("[")
-        begin = rf"\s*\[\[\s*{name}\s*\]\]" if number else rf"\s*\[\s*{re.escape(where)}\s*[.\]]|{re.escape(where)}\s*="
+        rule = re.fullmatch(r"rules\[(\d{1,9})\]", where)
+        begin = r"\s*\[\[\s*rules\s*\]\]" if rule else rf"\s*\[\s*{re.escape(where)}\s*[.\]]|{re.escape(where)}\s*="
         found = [at for at, line in enumerate(self._lines, 1) if re.match(begin, line)]
-        index = int(number.rstrip("]") or 0)
+        index = int(rule[1]) if rule else 0
         line = f"line {found[index]}: " if index < len(found) else ""
         return ConfigError(f"{self._file}: {line}{where}: {what}")
 
@@ -272,9 +283,12 @@ def _zone(name: str) -> ZoneInfo:
 @cache
 def _duration(text: str, key: str) -> Duration:
     try:
-        return as_duration(parse_duration(text, key))
+        found = as_duration(parse_duration(text, key))
     except ConfigError as error:
         raise ValueError(str(error)) from error
+    if found < SECOND:
+        raise ValueError(f"{key}: expected at least 1s, got {text!r}")
+    return found
 
 
 @cache

@@ -125,7 +125,7 @@ class OperatorApi:
         if isinstance(rejected := self.flow.decode(place), Unused):  # as the reader of the log would refuse it
             raise CommandRefused(_FAILED, f"argument: {rejected}", origin)
         with self._checking:
-            if why := refusal(action, self._foreseen(action), action.time):
+            if why := refusal(action, self._foreseen(action)):
                 raise CommandRefused(_NOT_ALLOWED, why, origin)
             self._on_the_way[action.id] = action
         end = self._clock.monotonic() + self._timeout
@@ -147,8 +147,9 @@ class OperatorApi:
         alarm = self.flow.ledger.get(action.key)
         if alarm is not None:
             alarm = msgspec.structs.replace(alarm)
-            for other in self._on_the_way.values():
-                if other.key == action.key and not refusal(other, alarm, other.time):
+            # A call whose record was not confirmed takes its action out at any time.
+            for other in list(self._on_the_way.values()):
+                if other.key == action.key and not refusal(other, alarm):
                     take(other, alarm, other.time)
         return alarm
 

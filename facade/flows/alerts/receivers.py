@@ -178,14 +178,25 @@ def poster(rules: Rules, deployment: str, conditions: Mapping[str, Condition]) -
     return post
 
 
+class _MailClient(smtplib.SMTP):
+    """A client that can be cut while its constructor waits for the greeting of the server."""
+
+    def __init__(self, sending: Sending, *args: Any, **more: Any) -> None:
+        sending.connection = self
+        super().__init__(*args, **more)
+
+
+class _MailClientOverTls(_MailClient, smtplib.SMTP_SSL):
+    pass
+
+
 def _send_mail(sending: Sending, server: MailServer, mail: EmailMessage) -> None:
     host, _, port = server.server.rpartition(":")
     context = ssl.create_default_context()
     if server.tls == "tls":
-        client: smtplib.SMTP = smtplib.SMTP_SSL(host, int(port), timeout=_PATIENCE, context=context)
+        client: _MailClient = _MailClientOverTls(sending, host, int(port), timeout=_PATIENCE, context=context)
     else:
-        client = smtplib.SMTP(host, int(port), timeout=_PATIENCE)
-    sending.connection = client
+        client = _MailClient(sending, host, int(port), timeout=_PATIENCE)
     try:
         if server.tls == "starttls":
             client.starttls(context=context)

@@ -1,7 +1,7 @@
 """Reasons to refuse an operator's action, as a function of the present alarm."""
 
 from facade.flows.alerts.messages import Action, Alarm
-from facade.kernel.clock import DAY, Time, as_seconds, utc_seconds
+from facade.kernel.clock import DAY, as_seconds, utc_seconds
 from facade.sdp import alarm_states as states
 
 LONGEST_SHELVING = 7 * DAY
@@ -16,7 +16,7 @@ _PAST = {
 }
 
 
-def refusal(action: Action, alarm: Alarm | None, now_us: Time) -> str:
+def refusal(action: Action, alarm: Alarm | None) -> str:
     """Return the reason why an action is not possible now; empty: it is.
 
     Parameters
@@ -26,8 +26,10 @@ def refusal(action: Action, alarm: Alarm | None, now_us: Time) -> str:
     """
     name = f"{action.condition} of {action.source}"
     if action.action == "SHELVE":
-        if not now_us < action.until <= now_us + LONGEST_SHELVING:
-            return f"until: expected an end within {as_seconds(LONGEST_SHELVING):.0f} s from now, got {action.until} us"
+        # Both times are those of one clock, which need not be that of the brokers.
+        if not action.time < action.until <= action.time + LONGEST_SHELVING:
+            longest, length = as_seconds(LONGEST_SHELVING), action.until - action.time
+            return f"until: expected an end within {longest:.0f} s of time, got {length} us after it"
         return ""
     if action.action == "REMOVE_FROM_SERVICE":
         if alarm is not None and alarm.out_of_service:

@@ -273,7 +273,7 @@ def _logs(batch: Any) -> Iterator[LogRecord]:
         host, rack, of_all = where.get("host.name", ""), where.get("rack", ""), where.get("eb_id", "")
         for scope in resource.scope_logs:
             service = "/".join(where[one] for one in ("service.namespace", "service.name") if where.get(one))
-            component = service if where.get("service.name") else cleaned(scope.scope.name)
+            component = cleaned(service if where.get("service.name") else scope.scope.name)
             shipper = f"{host} {component}"
             for one in scope.log_records:
                 own = _texts(one.attributes) if one.attributes else {}

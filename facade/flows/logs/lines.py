@@ -46,7 +46,8 @@ _SKA: Final = re.compile(r"1\|([^|]{1,40})\|([A-Za-z]{1,20})\|[^|]*\|[^|]*\|([^|
 _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
 NUMBERED: Final = b'[meta sequenceId="'
 """Begin of rsyslog's structured data with our configuration."""
-_MOST_HEADERS: Final = 50_000
+_MOST_HEADERS, _LONGEST_HEADER = 50_000, 1024
+"""Most kept headers, and the longest one that is kept [bytes]."""
 _NIL: Final = "-"
 SyslogHeader = tuple[bytes, bytes, bytes, bytes]
 """Priority with version, host, component, structured data without the number."""
@@ -74,9 +75,10 @@ def syslog_message(value: bytes) -> LogRecord:
     source = _headers.get(header)
     if source is None:
         one = _parse(value)
-        if len(_headers) >= _MOST_HEADERS:
-            _headers.clear()
-        _headers[header] = one.source
+        if sum(map(len, header)) <= _LONGEST_HEADER:
+            if len(_headers) >= _MOST_HEADERS:
+                _headers.clear()
+            _headers[header] = one.source
         return one
     return LogRecord(source, NEVER if time == b"-" else time_of(time.decode("utf-8", "replace")), body, int(number))
 

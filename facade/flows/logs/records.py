@@ -81,9 +81,15 @@ _one = lru_cache(65_536)(LogSource)
 """Returns the same object for the same values."""
 
 
-@lru_cache(65_536)
 def source_of(component: str, severity: int, host: str = "", rack: str = "", observation: str = "") -> LogSource:
     """Return the source of a record; `severity`: OpenTelemetry's number, 1 to 24, or 0."""
+    # Cut before they are keys of a cache, whose bound is a count: a foreign text may have megabytes.
+    most = _LONGEST_NAME
+    return _source_of(component[:most], severity, host[:most], rack[:most], observation[:most])
+
+
+@lru_cache(65_536)
+def _source_of(component: str, severity: int, host: str, rack: str, observation: str) -> LogSource:
     number = (severity + 3) // 4 if 0 <= severity <= 24 else 0
     return _one(cleaned(component), number, cleaned(host), cleaned(rack), observation_of(observation))
 
@@ -94,16 +100,24 @@ def located(source: LogSource, host: str, rack: str) -> LogSource:
     return _one(source.component, source.severity, source.host or host, source.rack or rack, source.observation)
 
 
-@lru_cache(1024)
 def severity_of(name: str) -> int:
     """Return OpenTelemetry's severity number for a logger's name or number; 0: unknown."""
+    return _severity_of(name[:_LONGEST_NAME])
+
+
+@lru_cache(1024)
+def _severity_of(name: str) -> int:
     return _OF_NAME.get(name.strip().upper(), 0)
 
 
-@lru_cache(65_536)
 def cleaned(name: str) -> str:
     """Return a name from the bus in a form that is safe to show."""
-    return printable(name[:_LONGEST_NAME])[:_LONGEST_NAME]
+    return _cleaned(name[:_LONGEST_NAME])
+
+
+@lru_cache(65_536)
+def _cleaned(name: str) -> str:
+    return printable(name)[:_LONGEST_NAME]
 
 
 @lru_cache(4096)

@@ -61,7 +61,7 @@ class LogFold:
     def __init__(self, transaction: OpenTransaction, batching: LogBatching, *, most_summary: int) -> None:
         self._transaction, self._batching, self._most_summary = transaction, batching, most_summary
         self._racks: dict[str, str] = {}
-        """By host, from the keys of records."""
+        """By host, from the newest key that named it."""
         self.end(is_committed=False)
 
     def take(self) -> bool:
@@ -162,17 +162,17 @@ class LogFold:
 
     def _place(self, run: PartitionBatch, index: int, host: str) -> tuple[str, str]:
         """Return host and rack of a record: its own names, or the names in its key, ``rack/host`` or the host."""
-        if host and (rack := self._racks.get(host)) is not None:
-            return host, rack
         first, has_rack, second = (run.record(index).key or b"").decode("ascii", "replace").partition("/")
         # Keys of other shippers are arbitrary: a name has no odd characters.
         rack, named = (one if _NAME.fullmatch(one) else "" for one in ((first, second) if has_rack else ("", first)))
-        if host and host != named:
-            rack = ""
+        host = host or named
+        if not rack or host != named:
+            return host, self._racks.get(host, "")
         if len(self._racks) >= _MOST_HOSTS:
             self._racks.clear()
-        self._racks[host or named] = rack
-        return host or named, rack
+        if host:
+            self._racks[host] = rack
+        return host, rack
 
     def output(self, ranges: OffsetRanges) -> Iterator[Record]:
         """Return the sums of each partition with records."""

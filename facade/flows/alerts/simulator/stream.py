@@ -63,7 +63,7 @@ class AlertMixture:
     chatter: bool = False
     """Every other alert is about one alarm, which is raised and cleared again and again."""
     flood: bool = False
-    """Nothing clears: one alarm after the other becomes active."""
+    """Nothing clears but the alarm that chatters: one alarm after the other becomes active."""
     unknown: float = 0.0
     """Share of alerts with conditions that are not in the ICD."""
     garbage: float = 0.0
@@ -172,7 +172,7 @@ class AlertStream:
             self._raise(alarm, now_us)  # each detection is an alarm of its own
         elif not alarm.active:
             self._raise(alarm, now_us)
-        elif self.scenario.flood:
+        elif self.scenario.flood and not self._chatters(alarm):
             pass  # still active
         elif self._dice.random() < 0.75 or self._chatters(alarm):
             alarm.active = False
