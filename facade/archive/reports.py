@@ -40,7 +40,7 @@ class ArchiveFigures(NamedTuple):
     """State of a worker."""
 
     behind: float | None
-    """Age of the oldest record that is in no file yet [s]; None: unknown."""
+    """Age of the oldest record that may be read and is in no file yet [s]; None: unknown."""
     written: int
     """Bytes in files since the start."""
     newest: str

@@ -472,10 +472,16 @@ class ArchiveWorker:
                 newest=self._newest_file,
                 errors=self._errors,
                 last_error=self._last_error,
-                failing=self._failing or self._removal_failing or self._beside_failing,
+                failing=self._failing or self._refusals() or self._removal_failing or self._beside_failing,
                 space=self._space,
             )
         )
+
+    def _refusals(self) -> str:
+        """Return a text about the topics that the brokers do not let the worker read; empty: there are none."""
+        refused = self._reader.refused if self._reader is not None else ()
+        text = f"no right to read {', '.join(sorted(refused))}: this process's principal needs Describe and Read on it"
+        return text[:_LONGEST] if refused else ""
 
     def _ask_space(self) -> None:
         if self._asked_space is None:
@@ -491,13 +497,16 @@ class ArchiveWorker:
         return text
 
     def _oldest_us(self) -> Time | None:
-        """Return the time of the oldest record that is in no file, perhaps now; None: unknown."""
+        """Return the time of the oldest record that may be read and is in no file, perhaps now; None: unknown."""
         if self._reader is None:
             return None
         oldest = now_us = self._clock.now_us()
         waiting = {file.place: file.since_us for file in (*self._open.values(), *reversed(self._due))}
-        behind = {topic: self._reader.behind(topic) for topic in {topic for topic, _ in self._places}}
+        read = {topic for topic, _ in self._places}.difference(self._reader.refused)  # an alarm names the others
+        behind = {topic: self._reader.behind(topic) for topic in read}
         for (topic, partition), place in self._places.items():
+            if topic not in read:
+                continue
             count = behind[topic].get(partition)
             if count == 0:
                 place.since_us = now_us

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,11 +60,12 @@ class Bench:
         self.writer = AwayBus(self.bus)
         self.worker = self.start()
 
-    def start(self) -> ArchiveWorker:
+    def start(self, bus: MemoryBus | None = None, *topics: str) -> ArchiveWorker:
         alarms = ArchiveAlarms(AlertSource("archive/0", self.writer, self.clock, icd=ICD), ICD.conditions, age=AGE)
         reporter = ArchiveReporter(DEVICE, "archive-0", self.writer.send, alarms, self.clock, age=AGE)
         limits = ArchiveLimits(age=AGE)
-        return worker(self.log, self.store, clock=self.clock, limits=limits, reporter=reporter, keep=self.keep)
+        more: Any = {"limits": limits, "reporter": reporter, "keep": self.keep}
+        return worker(bus or self.log, self.store, *topics, clock=self.clock, **more)
 
     def write(self, value: bytes | None = b"v") -> None:
         self.log.append(record(self.clock.now_us(), value))
@@ -248,6 +250,32 @@ def test_records_that_wait_too_long_are_an_alarm(bench: Bench) -> None:
     bench.store.full = False
     bench.run(30)
     assert bench.alerts[2:] == [(FAILING, "CLEARED"), (BEHIND, "CLEARED")]
+
+
+def test_a_topic_that_may_not_be_read_is_an_alarm_and_hides_no_other(bench: Bench) -> None:
+    refused: set[str] = set()
+
+    class RefusingBus(MemoryBus):
+        def open_reader(self, *places: Any, **options: Any) -> Any:
+            reader: Any = super().open_reader(*places, **options)
+            behind = reader.behind
+            reader.refused, reader.behind = refused, lambda topic: {} if topic in refused else behind(topic)
+            return reader
+
+    bench.log = MemoryLog({TOPIC: 1, "commands": 1}, bench.clock)
+    bench.worker = bench.start(RefusingBus(bench.log), TOPIC, "commands")
+    bench.run(11)
+    refused.add("commands")
+    bench.write()
+    bench.run(30)
+    assert bench.alerts == [(FAILING, "ACTIVE")]
+    assert b"no right to read commands" in (bench.bus.records("alerts")[-1].value or b"")
+    assert 20 <= bench.behind() <= 30
+    bench.run(AGE)
+    assert kept(bench.store) == bench.log.records(TOPIC), "the others are archived"
+    refused.clear()
+    bench.run(11)
+    assert bench.alerts[1:] == [(FAILING, "CLEARED")]
 
 
 def test_an_alarm_that_the_bus_did_not_confirm_is_told_again(bench: Bench) -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from facade.kernel.bus.kafka.connection import Clients, Connection
 from facade.kernel.bus.kafka.producer import KafkaStreamWriter, KafkaWriter
@@ -34,7 +34,7 @@ class Client:
         pass
 
     def consume(self, limit: int, timeout: float) -> list[SimpleNamespace]:
-        return [SimpleNamespace(error=lambda: NO_RIGHT, topic=lambda: "t.state", partition=lambda: 0)]
+        return [SimpleNamespace(error=lambda: NO_RIGHT, topic=lambda: "t.state", partition=lambda: 0, offset=lambda: 0)]
 
     def produce(self, topic: str, *_: object, on_delivery: Any, **__: object) -> None:
         on_delivery(NO_RIGHT, SimpleNamespace(topic=lambda: topic))
@@ -88,3 +88,28 @@ def test_a_right_that_is_missing_later_is_named_with_its_topic() -> None:
     assert "no right to topic t.state: this process's principal needs Describe and Read" in health.last_error
     KafkaWriter(CONNECTION, health=health, client="w").send(Record(topic="alerts", key=b"", value=b""))
     assert "no right to topic t.alerts: this process's principal needs Describe and Write" in health.last_error
+
+
+def test_a_topic_counts_as_refused_until_something_of_it_is_read(
+    client: type[Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client says once that a fetch was refused, and goes on trying."""
+    reader = KafkaReader(CONNECTION, {"state": None}, start={}, health=BusHealth())
+
+    def is_refused(*messages: tuple[int, int | None]) -> bool:
+        fields: dict[str, Any] = {"topic": "t.state", "partition": 0, "value": b"", "timestamp": (1, 1)}
+        taken = [
+            Message(offset=at, error=None if code is None else KafkaError(code), **fields) for at, code in messages
+        ]
+        monkeypatch.setattr(client, "consume", lambda self, limit, timeout: taken)
+        reader.take_columns(9, 0.0)
+        assert set(reader.refused) <= {"state"}
+        return bool(reader.refused)
+
+    refusal, end = KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._PARTITION_EOF
+    assert [is_refused(), is_refused((5, refusal)), is_refused()] == [False, True, True]
+    assert not is_refused((5, None))
+    assert is_refused((6, None), (7, refusal))
+    assert not is_refused((7, end))
+    assert is_refused((7, refusal))
+    assert not is_refused((7, None), (8, None))

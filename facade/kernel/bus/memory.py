@@ -7,7 +7,7 @@ all records written.
 
 import itertools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from zlib import crc32
 
@@ -74,6 +74,7 @@ class MemoryReader:
     """Reads some topics; see `facade.kernel.bus.port.Reader`."""
 
     is_misplaced = False
+    refused: Collection[str] = ()
 
     def __init__(
         self, log: MemoryLog, topics: Mapping[str, Sequence[int] | None], start: Mapping[str, Mapping[int, int]]

@@ -358,6 +358,10 @@ class Reader(Protocol):
 class ColumnReader(Reader, Protocol):
     """A reader that also returns columns, in a quarter of the time that single records take."""
 
+    @property
+    def refused(self) -> Collection[str]:
+        """Return the topics of which nothing can be read, as the brokers do not allow it."""
+
     def take_columns(self, limit: int, timeout: float) -> Sequence[PartitionColumns]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""
 

@@ -57,6 +57,8 @@ class KafkaReader:
         self._connection = connection
         self._health = health
         self._next: dict[tuple[str, int], int] = {}
+        self._refused: dict[tuple[str, int], int] = {}
+        """Offset of each partition at which a fetch was refused, which the client says once."""
         self._ended: set[tuple[str, int]] = set()
         self._first_ends: dict[tuple[str, int], int] = {}
         settings = {
@@ -107,12 +109,20 @@ class KafkaReader:
             # After the last record there may be end markers of transactions, which are never delivered.
             self._next[message.topic(), message.partition()] = message.offset()
             self._ended.add((message.topic(), message.partition()))
+            self._refused.pop((message.topic(), message.partition()), None)
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION):
             self.is_misplaced = True
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:  # the client's own text names no topic
+            self._refused[message.topic(), message.partition()] = message.offset()
             self._connection.note(self._health, explain(error, message.topic(), READ))
         else:
             self._connection.note(self._health, f"{error.name()}: {error.str()}")
+
+    @property
+    def refused(self) -> set[str]:
+        """Return the topics of which nothing can be read; see `facade.kernel.bus.port.ColumnReader`."""
+        places = (place for place, at in self._refused.items() if self._next.get(place, at) <= at)
+        return {self._connection.name(topic) for topic, _ in places}
 
     def caught_up(self, topic: str) -> bool:
         """Return whether the end of each partition was reached, at least once."""
