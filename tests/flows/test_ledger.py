@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from facade.flows.telemetry.ledger import WindowLedger
+from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.kernel.icd.load import load
@@ -221,6 +222,28 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
             assert i < 9 or round((rate.time - BASE_US) / 1e6 - 0.9) == i // 2 - 1
     assert shown(after, instant(6))["heapsTotal"].value == 60
     assert shown(after, instant(6))["heapsMissing"].value == 0
+
+
+@pytest.mark.parametrize("cause", ["straggler", "gap"])
+def test_a_restart_remembers_that_a_long_window_is_torn(cause):
+    """After a restart a figure that lacks records would be VALID."""
+    of = plan(ICD, "flagging")
+    before, after = (WindowLedger(of, (3, 1, 2), per_group=True, over_all=True) for _ in range(2))
+    for group in (1, 2):
+        fold(before, group, summary(0, 0)[1], instant(0))
+    at = {"worker": "1", "log": "a", "partition": 0}
+    read_to = of.rule.closed_at(BASE_US)
+    before.take_watermark(Watermark(**at, stream=of.topic, partitions=1, read_to=read_to), 0)
+    if cause == "straggler":
+        fold(before, 2, summary(0, 0, 5, first=100)[1], instant(1.2))
+    else:
+        for first in (0, 20):
+            lost = Summary(**at, group=2, offset_from=first, offset_to=first + 10, partials=[])
+            before.take(2, lost, instant(1.2), follows=first)
+    after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
+    for ledger in (before, after):
+        assert [one.is_torn.tolist() for one in ledger.shown()] == [[cause == "gap", True]]
+        assert [one.is_torn.tolist() for one in ledger.shown_over_all().shown] == [[True]]
 
 
 def test_a_missing_node_shows_as_a_warning_on_window_values_only():
