@@ -2,6 +2,8 @@
 
 import json
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.kernel.icd.load import load
 from facade.kernel.reading import Quality
+from facade.kernel.windows.frame import Frame, Runs
 from facade.sdp.messages import FieldStatistics, Partial, Watermark
 from tests.support.frames import expanded, fold, readings, state
 from tests.support.heaps import BASE_US
@@ -358,3 +361,23 @@ def test_the_state_of_a_silent_node_follows_its_worker():
     assert look(21 + CLOSED) == "UNKNOWN"
     read(ledger, 30)
     assert look(30 + CLOSED) == "STANDBY"
+
+
+def test_a_snapshot_has_room_for_the_gaps_of_all_nodes() -> None:
+    """That of 1,500 nodes with 500 gaps each was too large for its topic, and so was never stored."""
+    nodes, gaps = 1500, 700
+    node, number = np.arange(nodes), np.arange(gaps)
+    time, zero = np.full(nodes, BASE_US), np.zeros(nodes, dtype=np.int64)
+    ledger = WindowLedger(PLAN, range(nodes), per_group=False, over_all=True)
+    for turn in range(2):
+        first = np.tile(10**9 + 10 * (turn * gaps + number), nodes)
+        runs = Runs(np.repeat(node, gaps), first, first + 8)
+        is_late = zero.astype(np.bool_)
+        ledger.fold(Frame(node, zero + 7, time, is_late, zero + 9 * gaps, time, time, runs, {}), instant(1))
+        assert set(ledger.totals.missing.tolist()) == {(turn + 1) * gaps - 1}
+        stored = ledger.parse(ledger.as_dict())
+        size = len(msgspec.json.encode(ledger.as_dict()))
+        assert size < ICD.topics["snapshots"].max_bytes / 2, f"{size:,} bytes"
+        for totals in stored.groups.values():
+            totals.seen.limit = 1000  # as in snapshots of the release before
+        ledger.restore(stored)
