@@ -2,16 +2,20 @@
 
 import json
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
 from facade.flows.telemetry.ledger import WindowLedger
+from facade.flows.telemetry.partial import Summary
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
 from facade.kernel.icd.load import load
 from facade.kernel.reading import Quality
+from facade.kernel.windows.frame import Frame, Runs
 from facade.sdp.messages import FieldStatistics, Partial, Watermark
 from tests.support.frames import expanded, fold, readings, state
 from tests.support.heaps import BASE_US
@@ -223,6 +227,28 @@ def test_a_restart_goes_on_from_the_snapshot_without_half_windows():
     assert shown(after, instant(6))["heapsMissing"].value == 0
 
 
+@pytest.mark.parametrize("cause", ["straggler", "gap"])
+def test_a_restart_remembers_that_a_long_window_is_torn(cause):
+    """After a restart a figure that lacks records would be VALID."""
+    of = plan(ICD, "flagging")
+    before, after = (WindowLedger(of, (3, 1, 2), per_group=True, over_all=True) for _ in range(2))
+    for group in (1, 2):
+        fold(before, group, summary(0, 0)[1], instant(0))
+    at = {"worker": "1", "log": "a", "partition": 0}
+    read_to = of.rule.closed_at(BASE_US)
+    before.take_watermark(Watermark(**at, stream=of.topic, partitions=1, read_to=read_to), 0)
+    if cause == "straggler":
+        fold(before, 2, summary(0, 0, 5, first=100)[1], instant(1.2))
+    else:
+        for first in (0, 20):
+            lost = Summary(**at, group=2, offset_from=first, offset_to=first + 10, partials=[])
+            before.take(2, lost, instant(1.2), follows=first)
+    after.restore(after.parse(json.loads(json.dumps(before.as_dict()))))
+    for ledger in (before, after):
+        assert [one.is_torn.tolist() for one in ledger.shown()] == [[cause == "gap", True]]
+        assert [one.is_torn.tolist() for one in ledger.shown_over_all().shown] == [[True]]
+
+
 def test_a_missing_node_shows_as_a_warning_on_window_values_only():
     ledger = all_ledger(range(4))
     for window in (-1, 0, 1):
@@ -335,3 +361,23 @@ def test_the_state_of_a_silent_node_follows_its_worker():
     assert look(21 + CLOSED) == "UNKNOWN"
     read(ledger, 30)
     assert look(30 + CLOSED) == "STANDBY"
+
+
+def test_a_snapshot_has_room_for_the_gaps_of_all_nodes() -> None:
+    """That of 1,500 nodes with 500 gaps each was too large for its topic, and so was never stored."""
+    nodes, gaps = 1500, 700
+    node, number = np.arange(nodes), np.arange(gaps)
+    time, zero = np.full(nodes, BASE_US), np.zeros(nodes, dtype=np.int64)
+    ledger = WindowLedger(PLAN, range(nodes), per_group=False, over_all=True)
+    for turn in range(2):
+        first = np.tile(10**9 + 10 * (turn * gaps + number), nodes)
+        runs = Runs(np.repeat(node, gaps), first, first + 8)
+        is_late = zero.astype(np.bool_)
+        ledger.fold(Frame(node, zero + 7, time, is_late, zero + 9 * gaps, time, time, runs, {}), instant(1))
+        assert set(ledger.totals.missing.tolist()) == {(turn + 1) * gaps - 1}
+        stored = ledger.parse(ledger.as_dict())
+        size = len(msgspec.json.encode(ledger.as_dict()))
+        assert size < ICD.topics["snapshots"].max_bytes / 2, f"{size:,} bytes"
+        for totals in stored.groups.values():
+            totals.seen.limit = 1000  # as in snapshots of the release before
+        ledger.restore(stored)

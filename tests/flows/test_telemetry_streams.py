@@ -2,10 +2,12 @@
 
 import json
 import random
+import re
 import shutil
 
 import msgspec
 import pytest
+import typer
 
 from facade.flows.telemetry.composition import TelemetryFlow
 from facade.flows.telemetry.ledger import WindowLedger
@@ -14,8 +16,10 @@ from facade.flows.telemetry.simulator.telemetry_cli import RecordStream
 from facade.flows.telemetry.view import TelemetryView
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.kernel.bus.port import Aborted, OffsetRange, Record
+from facade.kernel.cli.app import app
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
+from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import USED
@@ -403,3 +407,22 @@ def test_a_lost_summary_of_a_group_that_is_no_node_is_named(icd: Icd) -> None:
         (text,) = found
         assert f"to {lost['offset_to'] - 1} have lost summaries" in text
     assert named > 5
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (("ingest.buffers", "--group", "abc"), "--group: expected numbers as the groups of ingest.buffers, got abc"),
+        (("storage", "--rate", "nan"), "--rate: expected a finite number of records/s, got nan"),
+        (("storage", "--rate", "inf"), "--rate: expected a finite number of records/s, got inf"),
+        *(
+            (("storage", "--range", text), f"used, free, products, got {text}")
+            for text in ("used=nan:1", "used=0:nan", "used=0:inf", "products=0:1e19", "used=-1e308:1e308")
+        ),
+    ],
+)
+def test_an_option_of_the_simulator_that_makes_no_sense_is_refused_in_words(
+    words: tuple[str, ...], refusal: str
+) -> None:
+    with pytest.raises((ConfigError, typer.BadParameter), match=re.escape(refusal)):
+        app(["simulate", "telemetry", *words, "--count", "0", "--bootstrap", "127.0.0.1:1"], standalone_mode=False)

@@ -24,7 +24,7 @@ from facade.flows.telemetry.partial import Group, Summary
 from facade.flows.telemetry.plan import Plan
 from facade.flows.telemetry.watermarks import Mark, Watermarks
 from facade.kernel.bus.offsets import CountedOffsets, Gap, LogCut, Overlap
-from facade.kernel.clock import Duration, Time, as_duration
+from facade.kernel.clock import NEVER, Duration, Time, as_duration
 from facade.kernel.windows.frame import Array, Frame, distinct, merge
 from facade.kernel.windows.newest import ShownWindow, Windows
 from facade.kernel.windows.totals import GroupTotals, Totals
@@ -115,6 +115,12 @@ class LedgerState(msgspec.Struct, omit_defaults=True):
     windows: dict[str, list[Partial]] = {}
     """Long windows by group."""
     all_groups: dict[str, list[tuple[Partial, list[Group]]]] = {}
+    torn: list[tuple[Time, Group]] = []
+    """Long windows with stragglers, each with a group that has them."""
+    all_torn: list[Time] = []
+    """Windows over all groups with stragglers."""
+    torn_before: Time = NEVER
+    """Windows that begin before this time may lack records [Unix us]."""
     counted: Coverage = msgspec.field(default_factory=Coverage)
     watermarks: Watermarks = msgspec.field(default_factory=Watermarks)
 
@@ -226,10 +232,13 @@ class WindowLedger:
 
     def _refused(self, found: Overlap | Gap | LogCut | None, heard: Time) -> Overlap | None:
         if isinstance(found, Gap | LogCut):
-            for windows in (self._windows, self._all_groups):
-                windows.tear(heard)
+            self._tear(heard)
             self._changed()
         return found if isinstance(found, Overlap) else None
+
+    def _tear(self, before: Time) -> None:
+        for windows in (self._windows, self._all_groups):
+            windows.tear(before)
 
     def taken_gaps(self) -> list[tuple[int, Gap]]:
         """Return and forget the gaps, with their partitions."""
@@ -387,12 +396,18 @@ class WindowLedger:
             for _, partial in as_partials(self._all_groups.whole(window))
         ]
         state = LedgerState(
-            heard, all_groups={"windows": everything}, counted=self._counted, watermarks=self._watermarks
+            heard,
+            all_groups={"windows": everything},
+            all_torn=[window for window, _ in self._all_groups.torn()],
+            torn_before=self._all_groups.torn_before,
+            counted=self._counted,
+            watermarks=self._watermarks,
         )
         if not self.plan.is_rebuilt:
             for window in self._windows:
                 for number, partial in as_partials(self._windows.whole(window)):
                     state.windows.setdefault(str(self.groups[number]), []).append(partial)
+            state.torn = [(window, self.groups[number]) for window, number in self._windows.torn()]
         builtins: dict[str, Any] = msgspec.to_builtins(state)
         return builtins
 
@@ -414,9 +429,12 @@ class WindowLedger:
         if not self.plan.is_rebuilt:
             kept = ((self.plan.group(text), partials) for text, partials in stored.windows.items())
             frames = (as_frames(self.number(group), partials) for group, partials in kept if group in self._numbers)
-            self._windows.restore([frame for found in frames for frame in found])
+            torn = [(window, self._numbers[group]) for window, group in stored.torn if group in self._numbers]
+            self._windows.restore([frame for found in frames for frame in found], torn)
         windows = stored.all_groups.get("windows", [])
-        self._all_groups.restore([frame for partial, _ in windows for frame in as_frames(0, [partial])])
+        frames = (frame for partial, _ in windows for frame in as_frames(0, [partial]))
+        self._all_groups.restore([*frames], [(window, 0) for window in stored.all_torn])
+        self._tear(stored.torn_before)
         for partial, groups in windows:
             there = self._members[partial.window] = np.zeros(self._size, dtype=np.bool_)
             there[[self._numbers[group] for group in groups if group in self._numbers]] = True

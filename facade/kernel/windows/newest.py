@@ -6,7 +6,7 @@ A straggler still corrects a window that is kept; the window is then *torn*.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -72,7 +72,7 @@ class Windows:
         self._parts: dict[Time, list[Frame]] = {}
         self._torn: dict[Time, Array] = {}
         """Numbers of groups with stragglers, by window."""
-        self._torn_before = NEVER
+        self.torn_before = NEVER
         """Windows that begin before this time may lack records."""
         self._since = np.full(groups, -1 if rebuilt else 0, dtype=np.int64)
         """Windows of a group that begin before this time are neither shown nor kept [Unix us]; -1: the next record
@@ -116,7 +116,11 @@ class Windows:
 
     def tear(self, before: Time) -> None:
         """Note that windows before a time may lack records."""
-        self._torn_before = max(self._torn_before, before)
+        self.torn_before = max(self.torn_before, before)
+
+    def torn(self) -> Iterator[tuple[Time, int]]:
+        """Return the windows with stragglers, each with the number of a group that has them."""
+        return ((window, group) for window, groups in self._torn.items() for group in groups.tolist())
 
     def whole(self, window: Time) -> Frame:
         """Return a window that is kept, with one row for each group."""
@@ -142,15 +146,17 @@ class Windows:
                 assert np.all(rows.group[1:] > rows.group[:-1]), "a shown window must have one row for each group"
                 is_closed = read_to[rows.group] >= self._rule.closed_at(window)
                 assert is_closed.all(), f"the window {window} is shown before its closing, {read_to[rows.group].min()}"
-                is_torn = np.isin(rows.group, self._torn.get(window, ())) | (window < self._torn_before)
+                is_torn = np.isin(rows.group, self._torn.get(window, ())) | (window < self.torn_before)
                 found.append(ShownWindow(window, rows, is_torn))
         return found
 
-    def restore(self, frames: Sequence[Frame]) -> None:
-        """Restore the windows from a snapshot, each frame of one window."""
-        self._parts = {}
+    def restore(self, frames: Sequence[Frame], torn: Iterable[tuple[Time, int]]) -> None:
+        """Restore the windows from a snapshot, each frame of one window; `torn` as it was returned."""
+        self._parts, self._torn = {}, {}
         for one in frames:
             self._parts.setdefault(Time(one.window[0]), []).append(one)
+        for window, group in torn:
+            self._torn[window] = np.append(self._torn.get(window, np.zeros(0, dtype=np.int64)), group)
 
     def _drop(self, read_to: Time) -> bool:
         kept = sorted(self._parts)

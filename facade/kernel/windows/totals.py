@@ -8,6 +8,7 @@ import numpy as np
 from facade.kernel.clock import Time, as_seconds, as_time
 from facade.kernel.numbers import Natural, OrNone, Seconds
 from facade.kernel.sequences import SeenNumbers
+from facade.kernel.windows import MOST_RUNS
 from facade.kernel.windows.frame import Array, Frame
 
 __all__ = ["GroupTotals", "Totals"]
@@ -49,7 +50,9 @@ class Totals:
         """Whether a group has a sum of a field."""
         self.on: dict[int, Array] = {}
         """Whether a group has records on a partition of the windowed topic."""
-        self._seen = [SeenNumbers() for _ in range(groups)]
+        self._limit = max(16, min(1000, MOST_RUNS // groups))
+        """Most runs of numbers of one group."""
+        self._seen = [SeenNumbers(limit=self._limit) for _ in range(groups)]
         # What the newest run of a group adds to its numbers, so that the usual case needs no object: the next numbers.
         self._records, self._distinct = (np.zeros(groups, dtype=np.int64) for _ in range(2))
         self._lowest, self._last = (np.full(groups, -1, dtype=np.int64) for _ in range(2))
@@ -82,7 +85,7 @@ class Totals:
         # A new scan restarts the sequence, if its time is newer: a single wrong scan number must not end the counting.
         for row in np.flatnonzero((rows.epoch != self.epoch[at]) & (rows.time_max > self.newest_us[at])).tolist():
             self.epoch[at[row]] = rows.epoch[row]
-            self._restart(int(at[row]), SeenNumbers())
+            self._restart(int(at[row]), SeenNumbers(limit=self._limit))
         count = np.where(in_time, rows.count, 0)
         before = self.count.sum() + self.late.sum()
         self.count[at] += count
@@ -192,6 +195,7 @@ class Totals:
             self._add_sum(name, np.array([group]), np.array([value]))
         for partition in totals.partitions:
             self.hear(np.array([group]), partition, heard)
+        totals.seen.limit = self._limit  # the stored one is that of another release or number of groups
         self._restart(group, totals.seen)
 
     def forget_partitions(self) -> None:

@@ -1,5 +1,6 @@
 """`sdp-facade simulate telemetry`: the senders of any windowed topic, with values made up from its schema."""
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 from facade.flows.telemetry.partial import Group
 from facade.flows.telemetry.plan import Plan, plan, windowed
 from facade.kernel.clock import SECOND, SystemClock, Time
+from facade.kernel.errors import ConfigError
 from facade.kernel.icd.fields import bound, is_numeric, kind, properties
 from facade.kernel.icd.load import load
 from facade.simulate.pacing import Pacer
@@ -20,6 +22,8 @@ from facade.simulate.sending import Bootstrap, Count, Prefix, ReportFile, Second
 _WIDEST = 1000.0
 """Width of the range of values above the schema's minimum, unless a range is given."""
 _EXACT = 2**53
+_LARGEST = 1e18
+"""Bound of the values that a range may have: the draw of an integer takes 64 bits."""
 
 Range = tuple[float, float]
 
@@ -145,11 +149,18 @@ def telemetry(
     The exit code is 1 if a record was not delivered.
     """
     icd, settings = load(), deployment(bootstrap, prefix)
+    if not math.isfinite(rate):
+        raise ConfigError(f"--rate: expected a finite number of records/s, got {rate}")
     if topic not in windowed(icd):
         raise typer.BadParameter(f"expected one of {', '.join(windowed(icd))}, got {topic}")
     found = plan(icd, topic)
     known: Sequence[Group] = found.groups(settings)
-    groups = [found.group(one) for one in group] if group else known
+    try:
+        groups = [found.group(one) for one in group] if group else known
+    except ValueError as error:
+        raise ConfigError(
+            f"--group: expected numbers as the groups of {topic}, got {', '.join(group or ())}"
+        ) from error
     if not groups:
         raise typer.BadParameter("expected --group, because the interface does not list the names of the groups")
     schema = icd.messages[found.message]
@@ -172,6 +183,7 @@ def _range(text: str, known: dict[str, dict[str, object]]) -> tuple[str, Range]:
         found = float(low), float(high)
     except ValueError:
         found = (1.0, 0.0)
-    if name not in known or found[0] > found[1]:
-        raise typer.BadParameter(f"--range: expected FIELD=LOW:HIGH with a field of {', '.join(known)}, got {text}")
+    if name not in known or not -_LARGEST <= found[0] <= found[1] <= _LARGEST:  # NaN is refused as well
+        what = f"FIELD=LOW:HIGH, up to {_LARGEST:g}, with a field of {', '.join(known)}"
+        raise typer.BadParameter(f"--range: expected {what}, got {text}")
     return name, found
