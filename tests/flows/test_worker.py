@@ -159,10 +159,10 @@ def test_while_behind_transactions_are_longer(broker):
 
 @pytest.mark.parametrize(
     ("nodes", "cells_per_second", "apart", "steps"),
-    [(1, 40 / 3, 0.1, 400), (2, 40 / 3, 0.15, 400), (4, 40 / 3, 0.3, 400), (4, 8.0, 0.5, 700)],
+    [(1, 40 / 3, 0.1, 400), (2, 40 / 3, 0.15, 400), (4, 40 / 3, 0.25, 400), (4, 2.0, 0.25, 400)],
 )
 def test_commits_of_many_groups_are_further_apart(broker, nodes, cells_per_second, apart, steps):
-    """Each group of each transaction is work for all readers."""
+    """Each group of each transaction is work for all readers; but no client waits longer than 0.25 s for that."""
     commits = []
     one = worker(broker, lambda: commits.append(broker.clock.monotonic()), cells_per_second=cells_per_second)
     for seq in range(steps):
@@ -179,24 +179,8 @@ def test_commits_of_many_groups_are_further_apart(broker, nodes, cells_per_secon
     assert found["used"] + found["late"] >= 0.9 * nodes * steps, "they are in the totals, but for the open transaction"
 
 
-def test_with_many_groups_only_those_commits_are_left_that_close_windows(broker):
-    """What readers show of a node changes with its window, so a commit before that is work for nothing."""
-    commits = []
-    one = worker(broker, lambda: commits.append(broker.clock.now()), cells_per_second=1.0)
-    for seq in range(600):
-        for node in range(4):
-            send(broker, *encoded(heap(node=node, seq=seq)), node=node)
-        one.step()
-        broker.clock.sleep(0.01)
-    apart = [after - before for before, after in pairwise(sorted(set(commits)))]
-    assert len(apart) >= 4
-    assert apart[1:] == pytest.approx([1.0] * (len(apart) - 1), abs=0.05), apart
-    found = totals(broker)
-    assert found["used"] + found["late"] >= 4 * 450, "all but those of the open transaction"
-
-
 def test_a_worker_with_many_groups_looks_ten_times_a_second_what_there_is_to_do(broker):
-    """A second passed before it saw that it was to stop; in a replay, that is ten of the night, with their windows."""
+    """In a replay at ten times, a quarter of a second is 2.5 s of the night: half of the windows were not shown."""
     waits = []
 
     class Log(MemoryTransactionalLog):

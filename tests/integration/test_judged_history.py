@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def operation(call: int, returned: int | None, op: str, id: str = "", **more) -> HistoryOperation:
-    names = ("command", "attribute", "repeatable", *["scan"] * (op == "give"))
+    names = ("command", "attribute", "repeatable", "outcome", "executions", *["scan"] * (op == "give"))
     given = {name: more.pop(name) for name in names if name in more}
     into = {"op": op, "id": id, **given}
     return HistoryOperation(client=0, device="subarray", call=call, returned=returned, input=into, output=more)
@@ -99,6 +99,14 @@ RIGHT = {
         *command(120, 130, 140, "off", command="Off"),
         operation(150, 160, "refuse", command="End", got="OFF"),
     ],
+    "an effect that a controller reports behind the time-out": [
+        *IDLE,
+        *command(60, 70, 100, "abort", "TIMED_OUT", command="Abort", outcome="TIMED_OUT", executions=1),
+        read(110, "ABORTING"),
+        read(120, "ABORTED"),
+        *command(130, 140, 150, "reset", command="ObsReset"),
+        read(160, "IDLE"),
+    ],
     "one outcome": [look(0, "SENT"), execute(10), look(20, "COMPLETED"), look(30, "COMPLETED")],
     "a repeatable command after a crash": [
         execute(10, repeatable=True),
@@ -158,6 +166,19 @@ WRONG = {
             operation(230, 231, "refuse", command="On", got="ABORTED"),
         ],
         "refuse On ABORTED",
+    ),
+    "an effect behind the time-out of a command that was never executed": (
+        [*IDLE, *command(60, 70, 100, "a", "TIMED_OUT", command="Abort"), read(110, "ABORTING"), read(120, "ABORTED")],
+        "read obsState ABORTED",
+    ),
+    "an effect behind the time-out, and behind that of the next command": (
+        [
+            *READY,
+            *command(100, 110, 200, "scan", "TIMED_OUT", command="Scan", outcome="TIMED_OUT", executions=1),
+            *command(210, 220, 230, "end", command="End"),
+            read(240, "SCANNING"),
+        ],
+        "read obsState SCANNING",
     ),
     "a lost outcome": ([execute(10), look(20, "COMPLETED"), look(30, "SENT")], "look a SENT"),
     "two outcomes": ([execute(10), look(20, "COMPLETED"), look(30, "TIMED_OUT")], "look a TIMED_OUT"),

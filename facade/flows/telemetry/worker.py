@@ -63,11 +63,11 @@ class BatchLimits:
 
     interval: float = 0.1
     """Shortest time between commits while records come [s]."""
-    cells_per_second: int = 500
+    cells_per_second: int = 4_000
     """Cells per second above which commits become rarer: a group of a partition is a cell, and work for readers."""
-    longest_interval: float = 1.25
-    """Longest time between commits because of many cells [s]: then only those are left with which windows of 1 s are
-    closed. Before that, nothing that readers show of a node changes."""
+    longest_interval: float = 0.25
+    """Longest time between commits because of many cells [s]. If only those were left that close windows, all device
+    servers would have the work of a second at once, and some events would come a second late."""
     behind_interval: float = 1.0
     """Time between commits while the worker is behind: then throughput matters, not latency [s]."""
     behind: int = 50_000

@@ -25,9 +25,7 @@ from facade.kernel.runtime.accounts import ACCOUNTS, MOST_ROWS, RunningAccount
 _log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = 1.0
-"""Time between two accounts of a partition without records [s]."""
-_DUE = 0.9 * SIGN_OF_LIFE
-"""Time after which the next commit has one [s]: with many groups, commits are a second apart."""
+"""Time after which the next commit has an account of a partition without records [s]."""
 
 OffsetRanges = Mapping[tuple[str, int], OffsetRange]
 """Offsets of a transaction, by topic and partition."""
@@ -173,7 +171,7 @@ class OpenTransaction:
             place
             for place in (*ranges, *without)
             if place not in self.accounts
-            and (not self.taken or _is_news(ranges.get(place)) or silence.get(place, _DUE) >= _DUE)
+            and (not self.taken or _is_news(ranges.get(place)) or silence.get(place, SIGN_OF_LIFE) >= SIGN_OF_LIFE)
         ]
 
 

@@ -20,7 +20,7 @@ const FIGURES = {
   latencyMean: { of: "latencyMean", limits: "latencyP99", title: "Latency" },
   heapsLate: { title: "Late heaps", unit: "/s", isShare: true, bounds: () => [0.0001, 0.001, 0.01, 0.1] }, // of its heaps
   heapRate: { title: "Heap rate", unit: "/s", isLow: true, bounds: (values) => [0.9, 0.5, 0.1].map((one) => one * median(values)) },
-  silence: { title: "Silence", unit: "s", bounds: () => [2.2, 2.6, 3] }, // workers tell once a second,
+  silence: { title: "Silence", unit: "s", bounds: () => [1.5, 2, 3] },
 };
 const view = { figure: "packetLossFraction", all: {}, error: "", looked: -Infinity };
 

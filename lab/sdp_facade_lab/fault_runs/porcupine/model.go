@@ -12,7 +12,8 @@ package main
 //	read    a client reads State, obsState or scanID
 //
 // Between take and end a command takes effect, or leads to FAULT, at a moment that no client sees. So a state of the
-// model is a set of subarrays: all those that agree with the operations so far.
+// model is a set of subarrays: all those that agree with the operations so far. A command that was executed and timed
+// out may take effect later, until another one does.
 //
 // A command by itself is a register that is written once, its outcome, with two operations: a client looks at it, and a
 // controller executes the command, once at most if the interface does not call it repeatable.
@@ -111,11 +112,12 @@ type subarray struct {
 	scan            int64
 	assigned        bool      // the receptor that ReleaseResources names
 	given           []command // without an outcome, the oldest first
+	late            []command // executed and timed out: the controller may yet report their effect
 }
 
 func (s subarray) equal(t subarray) bool {
 	return s.state == t.state && s.obsState == t.obsState && s.scan == t.scan && s.assigned == t.assigned &&
-		slices.Equal(s.given, t.given)
+		slices.Equal(s.given, t.given) && slices.Equal(s.late, t.late)
 }
 
 // with returns a copy with another phase of a command.
@@ -210,7 +212,29 @@ func (s subarray) next(at int) []subarray {
 	case !d.overtakes && s.permits(d, s.obsState):
 		found = append(found, s.after(c).with(at, effective))
 	}
+	for i := range found {
+		found[i].late = nil // a controller reports one effect after the other
+	}
 	return found
+}
+
+// lately returns what a command that has timed out may lead to without being seen.
+func (s subarray) lately(at int) []subarray {
+	c := s.late[at]
+	d := definitions[c.name]
+	s.late = s.late[at+1:]
+	if s.state != d.state || !d.overtakes && s.obsState != d.transitional && !s.permits(d, s.obsState) {
+		return nil
+	}
+	done, failed := s.after(c), s
+	failed.obsState = "FAULT"
+	switch c.name {
+	case "On":
+		done.state = "ON"
+	case "Off":
+		done.state = "OFF"
+	}
+	return []subarray{done, failed}
 }
 
 func (s subarray) overtake(at int) subarray {
@@ -310,6 +334,12 @@ func (s subarray) end(c command, out output) []subarray {
 		if d.transitional != "" {
 			found = append(found, passed.partly(c)...)
 		}
+		if out.Status == "TIMED_OUT" && c.executions > 0 {
+			for _, one := range found {
+				one.late = append(slices.Clone(s.late), c)
+				found = append(found, one)
+			}
+		}
 		return found
 	}
 	return []subarray{s}
@@ -318,11 +348,16 @@ func (s subarray) end(c command, out output) []subarray {
 // closed adds to some subarrays all that may have become of them without being seen.
 func closed(found []subarray) []interface{} {
 	for i := 0; i < len(found); i++ {
+		var next []subarray
 		for at := range found[i].given {
-			for _, next := range found[i].next(at) {
-				if !slices.ContainsFunc(found, next.equal) {
-					found = append(found, next)
-				}
+			next = append(next, found[i].next(at)...)
+		}
+		for at := range found[i].late {
+			next = append(next, found[i].lately(at)...)
+		}
+		for _, one := range next {
+			if !slices.ContainsFunc(found, one.equal) {
+				found = append(found, one)
 			}
 		}
 	}
