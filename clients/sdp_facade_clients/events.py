@@ -160,7 +160,7 @@ class EventRecorder:
                 self.compare(device)
 
     def compare(self, device: str) -> None:
-        """Read all subscribed attributes, and keep what is newer than the last event, which was lost or is under way.
+        """Read all subscribed attributes, and keep values newer than the last event, whose own events are lost or late.
 
         Tango loses events silently: during the setup of a connection, and beyond ZMQ's high-water mark. A device keeps
         the time of the data when only the quality changes. So a read of the same time is newer if no event came

@@ -230,7 +230,7 @@ def steps(
                 yield PlacedRecords(Kind.COMMITTED if is_marked else Kind.PLAIN, run)
             if not is_marked:
                 filled += gap
-                if filled > most:  # a plan knows neither what is compacted nor what is too old in the first file
+                if filled > most:  # a plan does not look into files for compacted or old records
                     raise ArchiveError(
                         f"{place[0]}, partition {place[1]}: expected at most {most:,} offsets without a record that is"
                         f" kept, got {filled:,} before offset {at + gap:,}: delete the topics, and allow more with"

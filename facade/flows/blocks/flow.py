@@ -153,7 +153,7 @@ class BlocksFlow(Projection[ProcessingBlock]):
         self._replace_newest(self._forget(pb_id))
 
     def _replace_newest(self, before: _Known | None) -> None:
-        """Choose the newest block of a subarray again, if it was the one that is known no more."""
+        """Choose the newest block of a subarray again if that block was removed."""
         if before is not None and (blocks := self.subarrays[before.subarray]).newest is before:
             left = (one for one in (*self._open.values(), *self._ended.values()) if one.subarray == before.subarray)
             blocks.newest = max(left, key=lambda one: one.age, default=None)

@@ -47,7 +47,7 @@ _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
 NUMBERED: Final = b'[meta sequenceId="'
 """Begin of rsyslog's structured data with our configuration."""
 _MOST_HEADERS, _LONGEST_HEADER = 50_000, 1024
-"""Most kept headers, and the longest one that is kept [bytes]."""
+"""Number of headers that are kept, and the longest of them [bytes]."""
 _NIL: Final = "-"
 SyslogHeader = tuple[bytes, bytes, bytes, bytes]
 """Priority with version, host, component, structured data without the number."""

@@ -432,8 +432,8 @@ class WindowLedger:
             torn = [(window, self._numbers[group]) for window, group in stored.torn if group in self._numbers]
             self._windows.restore([frame for found in frames for frame in found], torn)
         windows = stored.all_groups.get("windows", [])
-        frames = (frame for partial, _ in windows for frame in as_frames(0, [partial]))
-        self._all_groups.restore([*frames], [(window, 0) for window in stored.all_torn])
+        whole = [frame for partial, _ in windows for frame in as_frames(0, [partial])]
+        self._all_groups.restore(whole, [(window, 0) for window in stored.all_torn])
         self._tear(stored.torn_before)
         for partial, groups in windows:
             there = self._members[partial.window] = np.zeros(self._size, dtype=np.bool_)

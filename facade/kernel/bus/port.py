@@ -360,7 +360,7 @@ class ColumnReader(Reader, Protocol):
 
     @property
     def refused(self) -> Collection[str]:
-        """Return the topics of which nothing can be read, as the brokers do not allow it."""
+        """Return the topics that the brokers do not allow this reader to read."""
 
     def take_columns(self, limit: int, timeout: float) -> Sequence[PartitionColumns]:
         """Return the next records, at most `limit`, waiting at most `timeout` [s] for them."""

@@ -195,7 +195,7 @@ class Totals:
             self._add_sum(name, np.array([group]), np.array([value]))
         for partition in totals.partitions:
             self.hear(np.array([group]), partition, heard)
-        totals.seen.limit = self._limit  # the stored one is that of another release or number of groups
+        totals.seen.limit = self._limit  # a snapshot may have the limit of another release
         self._restart(group, totals.seen)
 
     def forget_partitions(self) -> None:

@@ -416,7 +416,7 @@ class CommandLoop:
     def leave_when(self, stopped: Callable[[], bool]) -> None:
         """Let this thread, which calls `step`, leave what the bus does not confirm to the next start once it must stop.
 
-        The threads of the devices go on: what they have executed has time to get its outcome.
+        The threads of the devices continue, so that executed commands get their outcome.
         """
         reader = threading.get_ident()
         self._outbox.stopping = lambda: stopped() and threading.get_ident() == reader

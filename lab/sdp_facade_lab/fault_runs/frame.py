@@ -353,7 +353,7 @@ def prove(
     if judge and not made.has_history:
         raise ConfigError(f"--judge: expected commands or cluster, got {flow}")
     progress = ProgressLine(OUT, SystemClock())
-    # What must be downloaded comes first: `before` may take the network away, and nobody waits an hour for an error.
+    # Downloads come first: `before` may take the network away, and an hour is too long to wait for an error.
     libraries(progress.step)
     if judge:
         build_judge()

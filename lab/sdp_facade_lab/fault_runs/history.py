@@ -183,9 +183,9 @@ def _command(
 ) -> Iterator[HistoryOperation]:
     """Return the operations of a command; without an answer, the time of its admission is not known.
 
-    An answer with the id says that it was admitted. If the fate of its record was unknown, the device server knows that
-    it is on the bus before it writes an outcome itself, unless it gives the command up, or shows that of a controller.
-    A controller may execute a command before the device server knows this.
+    An answer with the id says that it was admitted. If the fate of its record was unknown, a controller may execute the
+    command before the device server knows that the record is on the bus. The device server knows it when it shows the
+    outcome of the controller, or writes one itself, unless it gives the command up.
     """
     first = calls[0]
     answers = {line.answer: _us(line.called + line.seconds) for line in reversed(calls)}

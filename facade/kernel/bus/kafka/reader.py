@@ -120,7 +120,7 @@ class KafkaReader:
 
     @property
     def refused(self) -> set[str]:
-        """Return the topics of which nothing can be read; see `facade.kernel.bus.port.ColumnReader`."""
+        """Return the topics that may not be read; see `facade.kernel.bus.port.ColumnReader`."""
         places = (place for place, at in self._refused.items() if self._next.get(place, at) <= at)
         return {self._connection.name(topic) for topic, _ in places}
 
