@@ -14,7 +14,6 @@ from facade.flows.reservations.ledger import RESERVATIONS, read_reservation
 from facade.kernel.clock import ManualClock
 from facade.kernel.errors import ConfigError
 from facade.sdk.controller import Rejected
-from facade.sdk.controller.simulator import cli
 from facade.sdk.controller.simulator.controller import CRASHED, ExecutionLine, SimulatedController
 from facade.sdk.controller.simulator.faults import ControllerFault
 from facade.sdk.controller.simulator.observation import COMMANDS, Subarray, receive_addresses
@@ -233,6 +232,7 @@ def test_receptors_are_reserved_for_as_long_as_the_subarray_has_them() -> None:
     ]
 
 
+@pytest.mark.needs("facade.simulate")
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
@@ -243,6 +243,8 @@ def test_receptors_are_reserved_for_as_long_as_the_subarray_has_them() -> None:
 def test_options_that_would_turn_a_check_or_the_delays_off_are_refused(
     options: dict[str, Any], complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from facade.sdk.controller.simulator import cli
+
     for name in ("run", "end_process"):
         monkeypatch.setattr(cli, name, lambda *_, **__: None)
     with pytest.raises(ConfigError, match=complaint):
