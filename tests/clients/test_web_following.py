@@ -61,9 +61,43 @@ def test_what_a_database_interrupts_is_done_at_the_next_look(monkeypatch: pytest
     page = Following("host:10000", "SdpFacade", load(), clock, on_change=nothing, on_forget=nothing)
     with pytest.raises(tango.DevFailed):
         page.step()  # its thread logs it, and goes on
-    page.ask(NODE)  # somebody opens its page before the next look: its State was never followed
     for _ in range(5):
         clock.sleep(following._LOOK_AGAIN)
         page.step()
     assert {device: "State" in names for device, names in subscribed.items()} == dict.fromkeys(page.devices, True)
     assert [*page.silent()] == ["mid-sdp/bus/0"]
+
+
+def test_a_node_that_is_opened_before_its_turn_has_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the database ended a look before the node's turn, only its State was never followed."""
+    clock, subscribed, is_away = ManualClock(1000.0), dict[str, set[str]](), [True]
+
+    class Recorder:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.step = nothing
+
+        @property
+        def devices(self) -> tuple[str, ...]:
+            return tuple(subscribed)
+
+        def subscribe(self, device: str, attributes: Iterable[str]) -> None:
+            if is_away[0]:
+                tango.Except.throw_exception("API_DatabaseAccess", "it does not answer", "test")
+            subscribed.setdefault(device, set()).update(attributes)
+
+    class Pulse:
+        def __init__(self, *_: Any) -> None:
+            self.silent = dict
+
+    monkeypatch.setattr(following, "find_servers", lambda *_: SERVERS)
+    monkeypatch.setattr(following, "EventPulse", Pulse)
+    monkeypatch.setattr(following, "EventRecorder", Recorder)
+    page = Following("host:10000", "SdpFacade", load(), clock, on_change=nothing, on_forget=nothing)
+    page.step()
+    is_away[0] = False
+    page.ask(NODE)
+    page.step()
+    for _ in range(3):
+        clock.sleep(following._LOOK_AGAIN)
+        page.step()
+    assert {device: "State" in names for device, names in subscribed.items()} == dict.fromkeys(page.devices, True)
