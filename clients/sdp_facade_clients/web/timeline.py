@@ -116,7 +116,7 @@ class Timelines:
                 names = ("condition", "source", "severity", "state", "text")
                 one = {"time": entry.time} | {name: entry.alert.get(name, "") for name in names}
                 told.setdefault(_alarm(one), one)
-        found["alarms"] = [one for one in _changed(told.values()) if _when(one) >= begin]
+        found["alarms"] = [one for one in _without_repeats(told.values()) if _when(one) >= begin]
         found["obs_states"] = {**found["obs_states"], **self._obs_states(found["obs_states"], begin, end)}
         if self._archive is None:
             what = "this page has no archive; the devices tell only what they remember"
@@ -212,7 +212,7 @@ def _alarm(one: Mapping[str, Any]) -> tuple[Any, ...]:
     return one["condition"], one["source"], one["state"], round(one["time"], 3)
 
 
-def _changed(alarms: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_repeats(alarms: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the entries of alarms that have another state than the one before: a source repeats its alerts."""
     found, known = [], dict[tuple[str, str], str]()
     for one in sorted(alarms, key=_when):

@@ -46,11 +46,9 @@ from facade.sdp.summaries import as_partials
 
 _LOOK = 0.01
 """Shortest wait for more records [s]."""
-_IDLE = 0.1
-"""Longest wait for the first record of a transaction [s]."""
-_LONGEST_READ = 0.1
-"""Longest wait for further records [s]: only between two reads does a worker see that it is to stop, or how far a
-replay has come, whose time passes faster."""
+_LONGEST = 0.1
+"""Longest wait for records [s]: only between two reads does a worker see that it is to stop, or how far a replay has
+come, whose time passes faster."""
 _ASK_AGAIN, _ASK_AGAIN_LATER = 0.05, 1.0
 """Shortest and longest time between two requests for the ends of partitions [s]."""
 _TOLD_AGAIN = 10.0
@@ -66,8 +64,8 @@ class BatchLimits:
     cells_per_second: int = 4_000
     """Cells per second above which commits become rarer: a group of a partition is a cell, and work for readers."""
     longest_interval: float = 0.25
-    """Longest time between commits because of many cells [s]. If only those were left that close windows, all device
-    servers would have the work of a second at once, and some events would come a second late."""
+    """Longest time between commits because of many cells [s]. With one a second, all device servers would have the
+    work of a second at once, and events would come late."""
     behind_interval: float = 1.0
     """Time between commits while the worker is behind: then throughput matters, not latency [s]."""
     behind: int = 50_000
@@ -245,13 +243,15 @@ class TelemetryFold:
     def _take_records(self) -> None:
         first = 0
         if not self._transaction.taken:  # the client waits for a whole batch; the first record is awaited alone
-            wait = min(max(self._limits.idle_interval - self._transaction.age(), _LOOK), _IDLE, self._until_close())
+            wait = min(
+                max(self._limits.idle_interval - self._transaction.age(), _LOOK), _LONGEST, self._until_close()
+            )
             self._fold_all(self._transaction.read(1, wait))
             if not self._transaction.taken:
                 return
             first = 1
         if self._most > first:
-            left = min(self._interval() - self._transaction.age(), self._until_close(), _LONGEST_READ)
+            left = min(self._interval() - self._transaction.age(), self._until_close(), _LONGEST)
             self._fold_all(self._transaction.read(self._most - first, max(left, _LOOK)))
 
     def _look_at_windows(self) -> None:

@@ -267,7 +267,7 @@ function tools(some, place) {
   if (store.past) return html`<p><small>${why}</small></p>`;
   const buttons = Object.entries(TITLES).map(([name, title]) => {
     const fitting = some.filter((one) => store.site.actions[name].includes(one.state));
-    return html`<button ?disabled=${why || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
+    return html`<button ?disabled=${why || view.acting || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
   });
   const shelves = SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`);
   return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarm${some.length === 1 ? "" : "s"}">
@@ -279,22 +279,22 @@ function tools(some, place) {
 
 async function perform(action, some, place, event) {
   const group = event.target.closest(".tools");
-  const comment = group.querySelector(".comment").value;
-  const duration = Number(group.querySelector(".shelf").value);
-  const done = [];
-  Object.assign(view, { said: "", wrong: false, place });
+  const [comment, shelf] = [group.querySelector(".comment").value, group.querySelector(".shelf").value];
+  let done = 0;
+  Object.assign(view, { said: "", wrong: false, place, acting: true }); // until all are done, no button can be pressed
   for (const { condition, source, occurrence } of some) {
     try {
-      const about = { action, condition, source, occurrence, comment, duration: action === "shelve" ? duration : 0 };
+      const about = { action, condition, source, occurrence, comment, duration: action === "shelve" ? Number(shelf) : 0 };
       await inTurn(() => act("alarm", about));
-      done.push(`${condition} of ${source}`);
-      view.said = done.length < some.length ? `${TITLES[action]}: ${done.length} of ${some.length} alarms …` : "";
+      done += 1;
+      view.said = done < some.length ? `${TITLES[action]}: ${done} of ${some.length} alarms …` : "";
       redraw();
     } catch (error) {
       [view.said, view.wrong] = [`${condition} of ${source}: ${error.message}`, true];
       break;
     }
   }
-  if (done.length) view.said = `${TITLES[action]}: done for ${done.length} alarm${done.length === 1 ? "" : "s"}. ${view.said}`;
+  const result = done ? `${TITLES[action]}: done for ${done} alarm${done === 1 ? "" : "s"}. ` : "";
+  Object.assign(view, { acting: false, said: result + view.said });
   await Promise.all([refresh(), openAlarm(view.open)]);
 }
