@@ -243,9 +243,7 @@ class TelemetryFold:
     def _take_records(self) -> None:
         first = 0
         if not self._transaction.taken:  # the client waits for a whole batch; the first record is awaited alone
-            wait = min(
-                max(self._limits.idle_interval - self._transaction.age(), _LOOK), _LONGEST, self._until_close()
-            )
+            wait = min(max(self._limits.idle_interval - self._transaction.age(), _LOOK), _LONGEST, self._until_close())
             self._fold_all(self._transaction.read(1, wait))
             if not self._transaction.taken:
                 return

@@ -26,7 +26,7 @@ const STATES = {
 
 const view = {
   all: [], judged: null, unjudged: "", error: "", looked: -Infinity, pause: 0, chosen: new Set(), open: "", filter: "",
-  top: 0, history: [], kept: [], allKept: [], said: "", wrong: false, place: "list",
+  top: 0, history: [], kept: [], allKept: [], said: "", wrong: false, place: "list", acting: false,
 };
 const keyOf = (alarm) => `${alarm.condition}@${alarm.source}`;
 // An alarm that another one explains, or that is shelved, has another state: it makes a tone when it is told.
@@ -265,9 +265,10 @@ function detail() {
 function tools(some, place) {
   const why = barred("operator", "Sign in as operator to act.");
   if (store.past) return html`<p><small>${why}</small></p>`;
+  const off = why || view.acting;
   const buttons = Object.entries(TITLES).map(([name, title]) => {
     const fitting = some.filter((one) => store.site.actions[name].includes(one.state));
-    return html`<button ?disabled=${why || view.acting || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
+    return html`<button ?disabled=${off || !fitting.length} @click=${(event) => perform(name, fitting, place, event)}>${title}</button>`;
   });
   const shelves = SHELVES.map(([name, seconds]) => html`<option value=${seconds} ?selected=${seconds === 3600}>${name}</option>`);
   return html`<div class="tools" role="group" aria-label="Actions about ${some.length} alarm${some.length === 1 ? "" : "s"}">
@@ -279,22 +280,21 @@ function tools(some, place) {
 
 async function perform(action, some, place, event) {
   const group = event.target.closest(".tools");
-  const [comment, shelf] = [group.querySelector(".comment").value, group.querySelector(".shelf").value];
+  const comment = group.querySelector(".comment").value;
+  const duration = action === "shelve" ? Number(group.querySelector(".shelf").value) : 0;
   let done = 0;
   Object.assign(view, { said: "", wrong: false, place, acting: true }); // until all are done, no button can be pressed
   for (const { condition, source, occurrence } of some) {
     try {
-      const about = { action, condition, source, occurrence, comment, duration: action === "shelve" ? Number(shelf) : 0 };
-      await inTurn(() => act("alarm", about));
-      done += 1;
-      view.said = done < some.length ? `${TITLES[action]}: ${done} of ${some.length} alarms …` : "";
+      await inTurn(() => act("alarm", { action, condition, source, occurrence, comment, duration }));
+      view.said = ++done < some.length ? `${TITLES[action]}: ${done} of ${some.length} alarms …` : "";
       redraw();
     } catch (error) {
       [view.said, view.wrong] = [`${condition} of ${source}: ${error.message}`, true];
       break;
     }
   }
-  const result = done ? `${TITLES[action]}: done for ${done} alarm${done === 1 ? "" : "s"}. ` : "";
-  Object.assign(view, { acting: false, said: result + view.said });
+  view.acting = false;
+  if (done) view.said = `${TITLES[action]}: done for ${done} alarm${done === 1 ? "" : "s"}. ${view.said}`;
   await Promise.all([refresh(), openAlarm(view.open)]);
 }
