@@ -1,4 +1,4 @@
-"""The price of three secured brokers: a worker, a command and an alert there, and on one open broker.
+"""The price of three secured brokers: a worker, and commands and alerts in quiet and beside notifications.
 
 All four brokers run all the time, on the same cores and with the same options of Java. Those of the side that is not
 measured are idle. Each side is measured in turn, with all that a deployment needs; each second time in the other order.
@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 from facade.admin import access, rights
 from facade.admin.quotas import name_of
 from sdp_facade_lab import testbed as beds
-from sdp_facade_lab.bench.hops import WARM_UP, Measured, commands_and_alerts
+from sdp_facade_lab.bench.hops import WARM_UP, Measured, beside_load, commands_and_alerts
 from sdp_facade_lab.bench.load import fill_topic
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, machine, quantiles, ratios
 from sdp_facade_lab.bench.throughput import run_worker
@@ -26,6 +26,7 @@ SHARED: Final = (
     "three brokers (TLS, SCRAM, rights; three replicas, two in sync), one open broker and all clients share {} cores;"
     " with a machine for each broker, the replicas would cost less"
 )
+_LOADED: Final = "beside load"
 _ROLE: Final = "aggregate"
 
 _Side = TypeVar("_Side")
@@ -40,17 +41,21 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         sides = {SECURED: three, OPEN: testbed}
         verdicts = worker_verdicts(_workers(sides, records, runs))
         found: list[SecuredRound] = []
+        rates: list[str] = []
         for number in range(rounds):
             made = {}
             for side, bed in _in_turn(sides, number):
-                with commands_and_alerts(bed, f"secured-{number}", quick=quick) as (_, measure):
-                    made[side] = measure(side, warm_up)
+                with commands_and_alerts(bed, f"secured-{number}", quick=quick) as (system, measure):
+                    quiet = measure(side, warm_up)
+                    loaded, rate = beside_load(system, measure, side)
+                    made[side] = {**quiet, **{f"{kind} {_LOADED}": samples for kind, samples in loaded.items()}}
+                    rates.append(f"{rate:,.0f}/s to {side}")
             found.append(made)
     return BenchOutcome(
         name="secured",
         what=f"{SECURED} beside {OPEN}",
         verdicts=(*verdicts, *hop_verdicts(found)),
-        notes=(SHARED.format(machine().cores),),
+        notes=(SHARED.format(machine().cores), f"notifications sent {_LOADED}: {', '.join(rates)}"),
         figures={"rounds": found},
     )
 
