@@ -11,14 +11,18 @@ from facade.flows.alerts.messages import NOTIFICATIONS, STATES, Alarm, AlertNoti
 from facade.flows.alerts.notifier import FAILED, Notifier
 from facade.flows.alerts.notify_rules import Receiver, Rule, Rules
 from facade.flows.alerts.receivers import message_id
+from facade.flows.alerts.suppression import suppression_of
 from facade.kernel.bus.port import Fenced, Record
 from facade.kernel.clock import ManualClock
+from facade.kernel.icd.load import load
 from tests.support.heaps import BASE_US
 from tests.support.simulated_bus import MemoryBroker, MemoryBus
 
 SHIFT, PAGER = "shift", "pager"
 RECEIVERS = {SHIFT: Receiver(mail="shift@example.org"), PAGER: Receiver(webhook="http://pager.example.org/")}
 KEY = ("receiveOverrun", "receive/1")
+NODE, RACK = ("streamSilent", "ingest/0007"), ("rackSilent", "ingest/rack-00")
+SUPPRESSION = suppression_of(load(), 50)
 
 
 def rules(**more: Any) -> Rules:
@@ -38,6 +42,8 @@ class Site:
         self.rules = of or rules()
         self.sent: list[tuple[str, str, str, int]] = []
         """What the receivers have taken: receiver, id, phase, number."""
+        self.about: list[tuple[str, str]] = []
+        """Condition and source of each message that was taken."""
         self.answers: dict[str, str | None] = {}
         self.cut: Counter[str] = Counter()
         self.told: list[tuple[str, str]] = []
@@ -61,7 +67,10 @@ class Site:
             raise_alert=lambda condition, severity, text: self.told.append((condition, text)),
             clear=lambda condition, text: self.told.append((condition, "")),
         )
-        self.now = Notifier(self.bus, self.rules, self.post, alerts, clock=self.clock, origin=f"life-{self._lives}")
+        origin = f"life-{self._lives}"
+        self.now = Notifier(
+            self.bus, self.rules, self.post, alerts, suppression=SUPPRESSION, clock=self.clock, origin=origin
+        )
         return self.now
 
     def effect(self) -> None:
@@ -75,6 +84,7 @@ class Site:
         error = self.answers.get(receiver, "")
         if error == "":
             self.sent.append((receiver, message_id("", note), note.phase, note.number))
+            self.about.append((note.condition, note.source))
         self.effect()
         return SimpleNamespace(error=error, cut=lambda: self.cut.update([receiver]))
 
@@ -89,6 +99,13 @@ class Site:
 
     def phases(self) -> list[tuple[str, str, int]]:
         return [(receiver, phase, number) for receiver, _, phase, number in self.sent]
+
+    def look(self) -> list[tuple[str, str, str]]:
+        """Return what a dry run lists: receiver, source, and when the message is due."""
+        bus = MemoryBus(self.broker)
+        one = Notifier(bus, self.rules, self.post, None, suppression=SUPPRESSION, clock=self.clock)
+        one.catch_up(1.0)
+        return [(receiver, found.alarm.source, when) for receiver, found, when in one.preview()]
 
     def kept(self) -> set[bytes]:
         """Return the keys that compaction would keep on the topic."""
@@ -138,6 +155,35 @@ def test_an_alarm_that_waits_for_nobody_is_not_told(site: Site, over: Any) -> No
     site.wait(200)
     assert not site.sent
     assert site.kept() == {b"process"}
+
+
+@pytest.mark.parametrize("over", [{"state": "NORM"}, {"shelved_until": 2**52}, None])
+def test_an_alarm_that_another_one_explains_later_is_not_told_until_its_cause_is_over(site: Site, over: Any) -> None:
+    site.alarm(key=NODE)
+    site.wait(50)
+    site.alarm(key=RACK)
+    site.wait(200)
+    assert site.about == [RACK]
+    assert (SHIFT, NODE[1], f"when {'@'.join(RACK)} is over, if it still waits then") in site.look()
+    if over is None:
+        site.broker.append(state_record(RACK, None))
+    else:
+        site.alarm(key=RACK, **over)
+    site.wait(20)
+    assert Counter(site.about) == {RACK: 2, NODE: 1}
+
+
+def test_repetitions_stop_while_another_alarm_explains_one_and_its_end_is_told() -> None:
+    site = Site(rules(again="1m"))
+    site.alarm(key=NODE)
+    site.wait(70)
+    site.alarm(key=RACK, state="ACKED", acknowledged_at=BASE_US)
+    site.wait(600)
+    assert site.phases() == [(SHIFT, "SENDING", 1)]
+    assert site.look() == [(SHIFT, NODE[1], f"when {'@'.join(RACK)} is over, if it still waits then")]
+    site.alarm(key=NODE, state="NORM")
+    site.wait(5)
+    assert site.phases() == [(SHIFT, "SENDING", 1), (SHIFT, "ENDING", 1)]
 
 
 def test_it_waits_from_the_first_record_also_if_it_is_raised_again_and_again(site: Site) -> None:
@@ -326,9 +372,6 @@ def test_a_look_shows_what_would_be_told_and_changes_nothing(site: Site) -> None
     site.wait(5)
     before = site.broker.read(NOTIFICATIONS)
     site.clock.sleep(100)
-    look = Notifier(MemoryBus(site.broker), site.rules, site.post, None, clock=site.clock)
-    look.catch_up(1.0)
-    assert [(receiver, found.alarm.source, when) for receiver, found, when in look.preview()] == [
-        (SHIFT, "receive/1", "now, message 1")
-    ]
+    look = site.look()
+    assert look == [(SHIFT, "receive/1", "now, message 1")]
     assert (site.broker.read(NOTIFICATIONS), site.sent) == (before, [])

@@ -12,6 +12,7 @@ from facade.flows.alerts.notifier import Notifier
 from facade.flows.alerts.notify_rules import read_rules
 from facade.flows.alerts.packets import Packet, PacketCodec, PacketContent, fetch, intake_worker
 from facade.flows.alerts.receivers import poster
+from facade.flows.alerts.suppression import suppression_of
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.clock import SystemClock, utc_seconds
@@ -53,14 +54,16 @@ def notify(
     found, settings, icd = read_rules(rules), load_settings(), load()
     if settings.replay:
         raise ConfigError("alerts notify: expected the bus of a running site, got a replay, whose alarms are long over")
-    post = poster(found, settings.prefix, icd.conditions)
+    post, suppression = poster(found, settings.prefix, icd.conditions), suppression_of(icd, settings.rack_size)
     if dry_run:
-        _show(Notifier(KafkaBus(Connection(settings), client="alerts-notify"), found, post, None, clock=SystemClock()))
+        bus = KafkaBus(Connection(settings), client="alerts-notify")
+        _show(Notifier(bus, found, post, None, suppression=suppression, clock=SystemClock()))
         return
 
     def make(site: Site) -> Notifier:
         bus = KafkaBus(site.connection, client=site.name)
-        return Notifier(bus, found, post, site.alerts(f"{ORIGIN}/notify", bus.writer()), clock=site.clock)
+        alerts = site.alerts(f"{ORIGIN}/notify", bus.writer())
+        return Notifier(bus, found, post, alerts, suppression=suppression, clock=site.clock)
 
     run_worker("alerts-notify", "0", make)
 

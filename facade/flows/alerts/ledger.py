@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from facade.flows.alerts.messages import ACTIVE, Action, ActionTaken, Alarm, AlarmKey, Alert
 from facade.flows.alerts.refusals import refusal
-from facade.flows.alerts.suppression import Suppression, meant
+from facade.flows.alerts.suppression import Suppression, explains
 from facade.kernel.clock import DAY, MINUTE, NEVER, SECOND, Time, as_duration
 from facade.kernel.icd.model import Condition, Location
 from facade.kernel.recent import Bounded
@@ -95,20 +95,12 @@ class AlarmLedger:
 
     def cause(self, alarm: Alarm) -> AlarmKey | None:
         """Return the first alarm by which another one is suppressed by design; None: it is not."""
-        if alarm.state == states.NORM:
-            return None
-        for condition, source in self._suppression.causes(alarm.key):
-            alarms = self.by_condition.get(condition, {})
-            for name in meant(source, alarms):
-                if (one := alarms.get(name)) is not None and _explains(one):
-                    assert one is not alarm, f"{one.key} would hide itself, and so be seen by nobody"
-                    return one.key
-        return None
+        return None if alarm.state == states.NORM else self._suppression.cause(alarm.key, self.by_condition)
 
     def shown_of(self, condition: str) -> Iterable[tuple[str, Alarm]]:
         """Return the alarms of a condition with the states that operators see; any thread may ask."""
         causes = (self.by_condition.get(one, {}) for one, _ in self._suppression.suppressors.get(condition, ()))
-        any_explains = any(_explains(one) for alarms in causes for one in list(alarms.values()))
+        any_explains = any(explains(one) for alarms in causes for one in list(alarms.values()))
         for alarm in list(self.by_condition.get(condition, {}).values()):
             yield _shown(alarm, suppressed=any_explains and self.cause(alarm) is not None), alarm
 
@@ -341,7 +333,7 @@ class AlarmLedger:
         self._touched[alarm.key] = None
         self._move(alarm.condition)
         self._rest(alarm)
-        if not _explains(alarm):
+        if not explains(alarm):
             self._uncover(alarm.condition, at_us)
 
     def _move(self, condition: str) -> None:
@@ -400,11 +392,6 @@ def _without_surplus(actions: list[ActionTaken], alarm: Alarm) -> list[ActionTak
     others = [index for index in range(len(actions)) if index not in newest.values()]
     surplus = others[: max(0, len(actions) - _MOST_ACTIONS)]
     return [one for index, one in enumerate(actions) if index not in surplus]
-
-
-def _explains(alarm: Alarm) -> bool:
-    """Return whether operators see an active alarm: one that they have hidden must not hide others."""
-    return alarm.state in states.ACTIVE and not (alarm.out_of_service or alarm.shelved_until)
 
 
 def _step(alarm: Alarm, event: str) -> None:

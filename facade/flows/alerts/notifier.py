@@ -13,10 +13,11 @@ that compares ids drops it. Such receivers get each message exactly once, and al
 A process sends only messages that it has announced itself, after its record that it follows the alarms. It ends when it
 reads such a record by a later process. So two processes can send the same message only while it is on its way.
 
-An alarm waits for a person until it is acknowledged, shelved, removed from service, suppressed, or at rest. After a
-restart, its counters show whether it is the same alarm. A process that was away for minutes cannot see whether an alarm
-was raised again or was acknowledged and forgotten meanwhile. It then sends a message again, because a second message
-does less harm than none.
+An alarm waits for a person until it is acknowledged, shelved, removed from service, or at rest. While another alarm
+explains it, no message about it begins, because the message about the cause says more. After a restart, its counters
+show whether it is the same alarm. A process that was away for minutes cannot see whether an alarm was raised again or
+was acknowledged and forgotten meanwhile. It then sends a message again, because a second message does less harm than
+none.
 
 Each receiver has one message on its way at a time, in a thread, so that one that hangs holds up no other. After a
 failure it gets a pause, which grows, and then the message that was tried longest ago.
@@ -46,6 +47,7 @@ from facade.flows.alerts.messages import (
 )
 from facade.flows.alerts.notify_rules import Rules
 from facade.flows.alerts.receivers import Attempt, Post
+from facade.flows.alerts.suppression import Suppression
 from facade.kernel.bus.port import Fenced, Reader, Record
 from facade.kernel.clock import DAY, MINUTE, NEVER, Clock, Time, utc_seconds
 from facade.kernel.errors import BusError
@@ -202,9 +204,18 @@ class Notifier:
     accounts: Mapping[str, RunningAccount] = {}
 
     def __init__(
-        self, bus: Bus, rules: Rules, post: Post, alerts: Alerts | None, *, clock: Clock, origin: str = ""
+        self,
+        bus: Bus,
+        rules: Rules,
+        post: Post,
+        alerts: Alerts | None,
+        *,
+        suppression: Suppression,
+        clock: Clock,
+        origin: str = "",
     ) -> None:
         self._bus, self._rules, self._post, self._alerts, self._clock = bus, rules, post, alerts, clock
+        self._suppression = suppression
         self._writer: _Writer = bus.writer()
         self._origin = origin or f"{socket.gethostname()}-{clock.now_us()}"
         self._reader: Reader | None = None
@@ -268,13 +279,17 @@ class Notifier:
 
     def preview(self) -> Iterator[tuple[str, Waiting, str]]:
         """Return, for each alarm that waits and each of its receivers, when the next message is due; see `catch_up`."""
-        now = self._clock.now_us()
+        now, alarms = self._clock.now_us(), self._by_condition()
         for key, found in self.alarms.items():
+            cause = self._suppression.cause(key, alarms) if found.since else None
             for receiver in self._rules.for_alarm(found.alarm) if found.since else ():
                 note = self.notes.get((receiver, key)) or following(None, receiver, found, self._rules, now)
                 after = following(note, receiver, found, self._rules, now)
                 due = self._rules.rule(receiver, found.alarm, now)
-                if after is not None and after.phase in (SENDING, ENDING):
+                is_waiting = after is not None and (after.phase == WAITING or _begins(note, after))
+                if cause is not None and is_waiting:
+                    yield receiver, found, f"when {'@'.join(cause)} is over, if it still waits then"
+                elif after is not None and after.phase in (SENDING, ENDING):
                     yield receiver, found, f"now, message {after.number}" if after.phase == SENDING else "now, its end"
                 elif after is not None and after.phase == SENT:
                     yield receiver, found, f"sent {after.number} times, at last {utc_seconds(after.time)}"
@@ -361,7 +376,7 @@ class Notifier:
 
     def _look(self) -> None:
         """Write the next record for each receiver and alarm, if there is one."""
-        now, due = self._clock.now_us(), dict.fromkeys(self.notes)
+        now, due, alarms = self._clock.now_us(), dict.fromkeys(self.notes), self._by_condition()
         for key, found in self.alarms.items():
             if found.since:
                 due |= dict.fromkeys((receiver, key) for receiver in self._rules.for_alarm(found.alarm))
@@ -371,10 +386,18 @@ class Notifier:
             if note is not None and self._is_sent(note):
                 continue
             after = following(note, receiver, self.alarms.get(alarm), self._rules, now)
+            if _begins(note, after) and self._suppression.cause(alarm, alarms) is not None:
+                continue
             if after is not None and after.phase in (SENDING, ENDING) and after.origin != self._origin:
                 after = msgspec.structs.replace(after, origin=self._origin)  # of an earlier process: now ours to send
             if after != note:
                 self._write(_name((receiver, alarm)), after)
+
+    def _by_condition(self) -> Mapping[str, Mapping[str, Alarm]]:
+        alarms: dict[str, dict[str, Alarm]] = {}
+        for (condition, source), found in self.alarms.items():
+            alarms.setdefault(condition, {})[source] = found.alarm
+        return alarms
 
     def _write(self, name: str, note: AlertNotification | None) -> None:
         now = self._clock.monotonic()
@@ -454,6 +477,10 @@ class Notifier:
         else:
             self._alerts.clear(FAILED, "each message was taken, or its alarm is over")
         self._told, self._text_at = text, now + _TEXT_EACH
+
+
+def _begins(note: AlertNotification | None, after: AlertNotification | None) -> bool:
+    return after is not None and after.phase == SENDING and after != note
 
 
 def _name(key: Key) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from facade.flows.alerts import messages
 from facade.flows.alerts.messages import Alarm, AlarmKey, Alert
-from facade.flows.alerts.suppression import ANYWHERE, Suppression, alarms_by_stream
+from facade.flows.alerts.suppression import ANYWHERE, suppression_of
 from facade.kernel.bus.port import QueueingWriter, Record
 from facade.kernel.clock import NEVER, Clock, Duration, Time, as_seconds
 from facade.kernel.outcome import USED, Outcome, Unused
@@ -333,7 +333,7 @@ def reporter(
     before = _reported_before(server)
     topics = (*topics, before.topic)
     icd = server.icd
-    suppression = Suppression(icd.conditions, icd.locations, server.settings.rack_size, alarms_by_stream(icd))
+    suppression = suppression_of(icd, server.settings.rack_size)
 
     def is_mine(key: AlarmKey) -> bool:
         condition, source = key

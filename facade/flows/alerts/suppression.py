@@ -13,7 +13,7 @@ from functools import lru_cache
 from string import Formatter
 from types import MappingProxyType
 
-from facade.flows.alerts.messages import AlarmKey
+from facade.flows.alerts.messages import Alarm, AlarmKey
 from facade.kernel.icd.model import STREAM, Condition, Icd, Location, instance_role
 from facade.kernel.icd.topic_model import slot_name
 from facade.kernel.instances import pattern_of
@@ -21,6 +21,7 @@ from facade.kernel.manifest import manifests
 from facade.kernel.runtime.flow import Fault, FaultKey
 from facade.kernel.runtime.health_issues import ORIGIN
 from facade.kernel.severities import SEVERITIES
+from facade.sdp import alarm_states as states
 
 ANYWHERE = "all"
 """Source of an alarm that gathers others wherever they are."""
@@ -88,6 +89,16 @@ class Suppression:
             elif place := self.places(source).get(location):
                 yield cause, place
 
+    def cause(self, key: AlarmKey, alarms: Mapping[str, Mapping[str, Alarm]]) -> AlarmKey | None:
+        """Return the first of the alarms, by condition and source, that explains one; None: none does."""
+        for condition, source in self.causes(key):
+            known = alarms.get(condition, {})
+            for name in meant(source, known):
+                if (one := known.get(name)) is not None and explains(one):
+                    assert one.key != key, f"{key} would hide itself, and so be seen by nobody"
+                    return one.key
+        return None
+
     def gathered(self, found: Mapping[FaultKey, Fault]) -> dict[FaultKey, Fault]:
         """Return found faults with the faults that gather them, the causes first."""
         whole = dict(found)
@@ -144,6 +155,16 @@ class Suppression:
                 name = self._locations[name].within
             return found
         return {}
+
+
+def explains(alarm: Alarm) -> bool:
+    """Return whether operators see an active alarm: one that they have hidden must not hide others."""
+    return alarm.state in states.ACTIVE and not (alarm.out_of_service or alarm.shelved_until)
+
+
+def suppression_of(icd: Icd, rack_size: int) -> Suppression:
+    """Return what the ICD says, for racks of a deployment's size."""
+    return Suppression(icd.conditions, icd.locations, rack_size, alarms_by_stream(icd))
 
 
 def meant(source: str, known: Collection[str]) -> list[str]:
