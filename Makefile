@@ -82,6 +82,8 @@ check-interface: $(STAMP) $(ASYNCAPI)/.stamp
 	$(BIN)/sdp-facade icd check
 	$(BIN)/sdp-facade icd export --check
 	NODE_PATH=$(ASYNCAPI)/node_modules $(BIN)/node tests/asyncapi/check.cjs schemas/asyncapi.yaml
+	NODE_PATH=$(ASYNCAPI)/node_modules $(BIN)/node $(ASYNCAPI)/node_modules/eslint/bin/eslint.js \
+		--config tests/asyncapi/eslint.config.cjs --ignore-pattern '**/vendor/**' clients/sdp_facade_clients/web/static
 	rm -rf build/released && mkdir -p build/released && tar -xzf packaging/interface-*.tar.gz -C build/released
 	$(BIN)/sdp-facade icd diff build/released schemas
 

@@ -221,6 +221,20 @@ def test_an_answer_about_another_subarray_is_not_shown_at_this_one(run: Any) -> 
     assert run(script) == [True, False]
 
 
+def test_an_answer_that_breaks_off_is_an_error_and_no_list_of_commands(run: Any) -> None:
+    """It was taken as the list, so the page of a subarray stopped drawing until the next answer."""
+    script = """
+      const { subarrayPage } = await import("./subarray.js");
+      const classes = { SdpSubarray: { attributes: {}, commands: {} } };
+      store.site = { devices: { one: "SdpSubarray" }, enums: {}, instances: {}, classes };
+      globalThis.fetch = async () => ({ ok: true, status: 200, json: async () => JSON.parse("[{") });
+      subarrayPage("one");
+      for (let turn = 0; turn < 20; turn += 1) await null;
+      found = subarrayPage("one").includes("Not current: the answer of the server of this page broke off");
+    """
+    assert run(script) is True
+
+
 def test_an_answer_of_another_span_is_not_shown_as_this_one(run: Any) -> None:
     """The list of 7 days, which takes longer, replaced that of 10 minutes, and was called that of 10 minutes."""
     script = """

@@ -3,7 +3,7 @@
 import { html, nothing } from "./vendor/lit-html.js";
 import { repeat } from "./vendor/directives/repeat.js";
 import { age, cell, coded, entryLine, folded, plain, tile } from "./parts.js";
-import { act, ask, barred, isCut, kindOf, look, now, nowOf, onNews, only, store, unknown, utc } from "./store.js";
+import { act, ask, barred, inTurn, isCut, kindOf, look, now, nowOf, onNews, only, store, unknown, utc } from "./store.js";
 import { redraw } from "./app.js";
 import { sound } from "./sound.js";
 

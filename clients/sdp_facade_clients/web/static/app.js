@@ -36,7 +36,9 @@ function address() {
   let hash = location.hash.replace(/^#\/?/, "");
   try {
     hash = decodeURIComponent(hash);
-  } catch {} // a person has typed it, such as "alarms/100%"
+  } catch {
+    // A person has typed it, such as "alarms/100%".
+  }
   const [page, ...rest] = hash.split("/");
   return page in PAGES ? [page, rest.join("/")] : ["", ""];
 }

@@ -175,8 +175,10 @@ export function follow(device) {
 
 async function answer(asked) {
   const response = await asked.catch(() => { throw new Error("the server of this page does not answer"); });
-  const content = await response.json().catch(() => ({ error: `${response.status} ${response.statusText}` }));
-  if (!response.ok) throw Object.assign(new Error(content?.error ?? response.statusText), { status: response.status });
+  const [content, isWhole] = await response.json().then((one) => [one, true], () => [null, false]);
+  const { status, statusText } = response;
+  if (!response.ok) throw Object.assign(new Error(content?.error ?? `${status} ${statusText}`), { status });
+  if (!isWhole) throw new Error("the answer of the server of this page broke off");
   return content;
 }
 
