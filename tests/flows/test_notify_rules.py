@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -14,9 +15,10 @@ from hypothesis import strategies as st
 from facade.flows.alerts.messages import Alarm, AlertNotification
 from facade.flows.alerts.notify_rules import MailServer, Receiver, Rule, Rules, Secret, read_rules
 from facade.flows.alerts.receivers import fingerprint, labels, mail_of, message_id, poster, request_of
-from facade.kernel.clock import Time, as_time
+from facade.kernel.clock import SystemClock, Time, as_time
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
+from tests.support.drip import Drip
 from tests.support.receivers import HookSink, MailSink, running
 from tests.support.waiting import until
 
@@ -218,12 +220,12 @@ def rules_for(mail: MailSink, hook: HookSink, token: Path) -> Rules:
     )
 
 
-def test_a_message_is_taken_refused_or_cut_and_the_token_is_read_anew(tmp_path: Path) -> None:
+def test_a_message_is_taken_or_refused_and_the_token_is_read_anew(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
     mail, hook = MailSink(), HookSink()
     with running(mail), running(hook):
-        post = poster(rules_for(mail, hook, token), "mid.", ICD.conditions)
+        post = poster(rules_for(mail, hook, token), "mid.", ICD.conditions, SystemClock())
 
         def error(receiver: str) -> str:
             sending = post(receiver, NOTE)
@@ -238,11 +240,6 @@ def test_a_message_is_taken_refused_or_cut_and_the_token_is_read_anew(tmp_path: 
         assert error("pager").startswith("OSError: expected a status of 200 to 299, got 503")
         assert [headers["Authorization"] for headers, _ in hook.requests] == ["Bearer first", "Bearer second"]
         assert hook.requests[0][0]["Idempotency-Key"] == message_id("mid.", NOTE)
-        hook.hangs = True
-        sending = post("pager", NOTE)
-        until(lambda: len(hook.requests) == 3, "it has the request")
-        sending.cut()
-        until(lambda: sending.error, "the thread ends")
     assert error("shift").startswith("ConnectionRefusedError")
 
 
@@ -250,7 +247,7 @@ def test_a_mail_server_that_does_not_greet_is_cut() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         mail = MailServer(server=f"127.0.0.1:{silent.getsockname()[1]}", sender="sdp@example.org", tls="none")
         rules = Rules(mail=mail, receivers={"shift": Receiver(mail="shift@example.org")}, rules=[])
-        sending = poster(rules, "mid.", {})("shift", NOTE)
+        sending = poster(rules, "mid.", {}, SystemClock())("shift", NOTE)
 
         def error_after_cut() -> str | None:
             sending.cut()
@@ -259,3 +256,12 @@ def test_a_mail_server_that_does_not_greet_is_cut() -> None:
         # Without the cut, it ends with "timed out".
         said = until(error_after_cut, "the thread ends")
     assert said == "SMTPServerDisconnected: Connection unexpectedly closed"
+
+
+def test_a_web_hook_that_answers_byte_by_byte_has_failed_after_its_time() -> None:
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server, closing(Drip(server, head)) as clock:
+        receivers = {"pager": Receiver(webhook=f"http://127.0.0.1:{server.getsockname()[1]}/")}
+        sending = poster(Rules(receivers=receivers, rules=[]), "mid.", {}, clock)("pager", NOTE)
+        said = until(lambda: sending.error, "the thread ends")
+    assert said == "TimeoutError: its answer takes longer than 10 s"

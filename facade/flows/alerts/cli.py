@@ -53,9 +53,10 @@ def notify(
     found, settings, icd = read_rules(rules), load_settings(), load()
     if settings.replay:
         raise ConfigError("alerts notify: expected the bus of a running site, got a replay, whose alarms are long over")
-    post = poster(found, settings.prefix, icd.conditions)
+    clock = SystemClock()
+    post = poster(found, settings.prefix, icd.conditions, clock)
     if dry_run:
-        _show(Notifier(KafkaBus(Connection(settings), client="alerts-notify"), found, post, None, clock=SystemClock()))
+        _show(Notifier(KafkaBus(Connection(settings), client="alerts-notify"), found, post, None, clock=clock))
         return
 
     def make(site: Site) -> Notifier:
