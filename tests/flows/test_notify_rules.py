@@ -194,9 +194,13 @@ def test_each_message_has_an_id_of_its_own_and_later_ones_name_the_first() -> No
     others = [changed(number=2), changed(phase="ENDING"), changed(since=1), changed(source="x"), changed(receiver="b")]
     assert len({message_id("mid.", one) for one in (NOTE, *others)} | {message_id("low.", NOTE)}) == 7
     assert message_id("mid.", changed(origin="y", text="z", time=1)) == message_id("mid.", NOTE)
-    server = MailServer(server="smtp.example.org:25", sender="sdp@example.org", tls="none")
+    host = f"{'h' * 60}.example.org"
+    server = MailServer(server="smtp.example.org:25", sender=f"sdp@{host}", tls="none")
+    first = f": <{message_id('mid.', NOTE)}@{host}>\n".encode()
     for one in others[:2]:
-        assert message_id("mid.", NOTE) in mail_of("mid.", server, "a@example.org", one, None)["References"]
+        mail = bytes(mail_of("mid.", server, "a@example.org", one, None))
+        assert b"In-Reply-To" + first in mail
+        assert b"References" + first in mail
 
 
 def test_a_web_hook_gets_the_form_of_alertmanager() -> None:

@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
+from email.policy import EmailPolicy
 from email.utils import format_datetime
 from typing import Any, Protocol
 
@@ -31,6 +33,10 @@ _PATIENCE = 10.0
 """Longest wait for each answer of a mail server, and for the whole answer of a web hook [s]."""
 _LASTS = 30 * DAY
 """Alertmanager ends an alert after this time by itself, in case the facade is no longer there to end it."""
+_HEADERS = HeaderRegistry()
+_HEADERS.registry |= dict.fromkeys(("in-reply-to", "references"), _HEADERS.registry["message-id"])
+_POLICY = EmailPolicy(header_factory=_HEADERS)
+"""Has each id whole: the default one writes that of a long host in these headers as encoded words, which is no id."""
 _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
 
 
@@ -111,7 +117,7 @@ def mail_of(
     deployment: str, server: MailServer, to: str, one: AlertNotification, condition: Condition | None
 ) -> EmailMessage:
     """Return a mail."""
-    mail, host = EmailMessage(), server.sender.rpartition("@")[2]
+    mail, host = EmailMessage(_POLICY), server.sender.rpartition("@")[2]
     place = printable(f"{one.condition} at {one.source}")
     state = "over" if one.phase == ENDING else "not acknowledged" + f", told {one.number} times" * (one.number > 1)
     mail["From"], mail["To"] = server.sender, to
