@@ -130,6 +130,24 @@ def test_everybody_may_look(page: TestClient) -> None:
     assert page.get("/").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("hosts", "at", "status"),
+    [
+        (["::1"], "[::1]", 200),
+        (["2001:DB8:0::1"], "[2001:db8::1]", 200),
+        (["SDP.example.org"], "sdp.example.org", 200),
+        (["::1"], "[::2]", 400),
+        (["sdp.example.org"], "evil.example.org", 400),
+    ],
+)
+def test_the_page_is_reached_by_its_names_and_addresses_only(
+    feed: Feed, hosts: Sequence[str], at: str, status: int
+) -> None:
+    site, doors = Site("db:10000", ICD, lambda: DEVICES, SystemClock()), Doors(lambda: PEOPLE, ManualClock())
+    with TestClient(make_app(feed, site, doors, hosts=hosts), base_url=f"http://{at}:8800") as page:
+        assert page.get("/api/site").status_code == status
+
+
 def test_a_flow_has_the_page_of_its_manifest(page: TestClient) -> None:
     flows = page.get("/api/site").json()["flows"]
     assert flows["overview"]["page"] is None

@@ -123,7 +123,7 @@ def web(
     from sdp_facade_clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from sdp_facade_clients.web.app import make_app
     from sdp_facade_clients.web.displays import Displays
-    from sdp_facade_clients.web.doors import Doors, TokenFile, read_tokens
+    from sdp_facade_clients.web.doors import Doors, TokenFile, host_in_url, read_tokens
     from sdp_facade_clients.web.feed import KEPT_ALERTS, Feed
     from sdp_facade_clients.web.following import Following
     from sdp_facade_clients.web.oidc import make_sign_on
@@ -184,7 +184,7 @@ def web(
         sockets = [config.bind_socket()]
         shown = sockets[0].getsockname()[1]
         scheme = "https" if certificate else "http"
-        say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
+        say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host_in_url(host)}:{shown}/")
         if not doors.anybody_may_act:
             say("read-only, as there are no tokens; see --tokens and --oidc")
         following.start()
