@@ -3,6 +3,7 @@
 import gc
 import ipaddress
 import os
+import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -113,6 +114,12 @@ def web(
     require_tango_database(tango_host)
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key: expected both or neither, got one")
+    if certificate is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        except OSError as error:  # which names no file
+            files = f"--certificate {certificate}, --key {key}"
+            raise ConfigError(f"{files}: expected a certificate chain and its key in PEM, got: {error}") from error
     if post_mortems and not archive:
         raise ConfigError("--post-mortems: expected --archive as well, got none")
     proxies = [_network(one) for one in proxy or ()]
