@@ -177,14 +177,17 @@ def follow(
     from sdp_facade_clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
 
     clock, enough, lost = SystemClock(), threading.Event(), threading.Event()
-    printed = 0
+    printed, failed = 0, list[BaseException]()
 
     def on_entry(entry: FollowedAlert) -> None:
         nonlocal printed
         if not enough.is_set():
-            OUT.print(entry_line(entry))
+            try:
+                OUT.print(entry_line(entry))
+            except BaseException as error:  # the disk is full, or, with rich's SystemExit, who read the pipe has gone
+                failed.append(error)
             printed += 1
-            if printed == most:
+            if printed == most or failed:
                 enough.set()
 
     def on_lost(text: str) -> None:
@@ -201,6 +204,8 @@ def follow(
                 ERR.print(f"following {escape(name)} after number {subscription.place}; Ctrl-C ends it")
             clock.sleep(_LOOK)
         subscription.close()
+    if failed:
+        raise failed[0]
     if lost.is_set():
         raise typer.Exit(1)
 

@@ -40,16 +40,14 @@ class DeviceEvent:
     """Arrival by this client's clock [Unix s]."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class EventRecord:
-    """All events of one attribute so far."""
+    """What came of one attribute so far; readers have a copy."""
 
     newest: DeviceEvent | None = None
     """From an event, or from the read at the subscription."""
-    events: tuple[DeviceEvent, ...] = ()
+    events: deque[DeviceEvent] = field(default_factory=deque)
     """The last events pushed by the server, oldest first."""
-    count: int = 0
-    """Events that the server pushed."""
     errors: int = 0
     last_error: str = ""
     failing: bool = False
@@ -62,26 +60,6 @@ class EventRecord:
 
 
 EventRecords = Mapping[str, Mapping[str, EventRecord]]
-
-
-@dataclass(slots=True)
-class _Series:
-    events: deque[DeviceEvent]
-    newest: DeviceEvent | None = None
-    count: int = 0
-    errors: int = 0
-    last_error: str = ""
-    failing: bool = False
-
-    def record(self) -> EventRecord:
-        return EventRecord(
-            newest=self.newest,
-            events=tuple(self.events),
-            count=self.count,
-            errors=self.errors,
-            last_error=self.last_error,
-            failing=self.failing,
-        )
 
 
 @dataclass(slots=True)
@@ -117,7 +95,7 @@ class EventRecorder:
         self._keep = keep
         self._on_change = on_change
         self._lock = threading.Lock()
-        self._series: dict[str, dict[str, _Series]] = {}
+        self._records: dict[str, dict[str, EventRecord]] = {}
         self._subscriptions: dict[str, _Subscription] = {}
         self._compared = clock.monotonic()
         self._next = 0
@@ -131,12 +109,13 @@ class EventRecorder:
         subscription = self._subscriptions[device]
         for attribute in attributes:
             with self._lock:
-                series = self._series.setdefault(device, {}).setdefault(attribute, _Series(deque(maxlen=self._keep)))
+                empty = EventRecord(events=deque(maxlen=self._keep))
+                record = self._records.setdefault(device, {}).setdefault(attribute, empty)
             await_sockets(self._clock)
             subscription.ids[attribute] = subscription.proxy.subscribe_event(
                 attribute,
                 tango.EventType.CHANGE_EVENT,
-                self._callback(series, device, attribute),
+                self._callback(record, device, attribute),
                 tango.EventSubMode.Stateless,
             )
 
@@ -168,7 +147,7 @@ class EventRecorder:
         """
         subscription = self._subscriptions[device]
         with self._lock:
-            before = {name: self._series[device][name].newest for name in subscription.ids}
+            before = {name: self._records[device][name].newest for name in subscription.ids}
         with suppress(tango.DevFailed):  # if the server is away, Tango reports it by its events
             for answer in subscription.proxy.read_attributes(list(before)):
                 if not answer.has_failed:
@@ -177,11 +156,11 @@ class EventRecorder:
     def _keep_read(self, device: str, answer: Any, before: DeviceEvent | None) -> None:
         made = as_event(answer, as_seconds(self._clock.now_us()))
         with self._lock:
-            series = self._series[device][answer.name]
-            series.failing = False
-            newest = series.newest
+            record = self._records[device][answer.name]
+            record.failing = False
+            newest = record.newest
             if newest is None or made.time > newest.time or (made.time == newest.time and newest is before):
-                series.newest = _with_value(made, newest)
+                record.newest = _with_value(made, newest)
         self._on_change(device, answer.name)
 
     @property
@@ -193,15 +172,14 @@ class EventRecorder:
         """Return a copy of all records."""
         with self._lock:
             return {
-                device: {attribute: series.record() for attribute, series in attributes.items()}
-                for device, attributes in self._series.items()
+                device: {name: replace(record, events=record.events.copy()) for name, record in attributes.items()}
+                for device, attributes in self._records.items()
             }
 
     def record(self, device: str, attribute: str) -> EventRecord:
         """Return the record of one attribute, without its events."""
         with self._lock:
-            series = self._series.get(device, {}).get(attribute)
-            return EventRecord() if series is None else replace(series.record(), events=())
+            return replace(self._records.get(device, {}).get(attribute, EventRecord()), events=deque())
 
     def unsubscribe(self, device: str, attributes: Iterable[str]) -> None:
         """Unsubscribe from some attributes, and forget them."""
@@ -212,7 +190,7 @@ class EventRecorder:
             if attribute in subscription.ids:
                 self._unsubscribe(subscription, attribute)
             with self._lock:
-                self._series[device].pop(attribute, None)
+                self._records[device].pop(attribute, None)
 
     def close(self) -> None:
         """Unsubscribe from all attributes; the records stay."""
@@ -226,25 +204,24 @@ class EventRecorder:
         with suppress(tango.DevFailed):  # the server may be gone
             subscription.proxy.unsubscribe_event(subscription.ids.pop(attribute))
 
-    def _callback(self, series: _Series, device: str, attribute: str) -> Callable[[Any], None]:
+    def _callback(self, record: EventRecord, device: str, attribute: str) -> Callable[[Any], None]:
         def on_event(event: Any) -> None:
             received = as_seconds(self._clock.now_us())
             if event.err:
                 text = event.errors[0].desc if event.errors else "unknown error"
                 with self._lock:
-                    series.errors += 1
-                    series.last_error = text
-                    series.failing = True
+                    record.errors += 1
+                    record.last_error = text
+                    record.failing = True
                 self._on_change(device, attribute)
                 return
             made = as_event(event.attr_value, received)
             with self._lock:
-                made = series.newest = _with_value(made, series.newest)
-                series.failing = False
+                made = record.newest = _with_value(made, record.newest)
+                record.failing = False
                 # The value read at (re)subscription comes the same way, but is no event.
                 if event.event_reason == tango.EventReason.Update:
-                    series.count += 1
-                    series.events.append(made)
+                    record.events.append(made)
             self._on_change(device, attribute)
 
         return on_event

@@ -1,15 +1,20 @@
 """What an operator types: alarms are chosen by number, condition or source, acted upon, and listed with what to do."""
 
 import json
+from contextlib import suppress
+from threading import Thread
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
 
 from devices.alerts import ACTIONS as OF_THE_DEVICE
+from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.kernel.cli.app import app
+from facade.kernel.clock import ManualClock
 from facade.kernel.errors import ConfigError, InfraError
-from sdp_facade_clients import alert_commands
+from sdp_facade_clients import alert_commands, alert_subscription
 from sdp_facade_clients.alarm_choice import ACTIONS, choose
 from tests.support.alerting import Bench
 
@@ -226,3 +231,38 @@ def test_an_action_that_was_sent_twice_as_nobody_confirmed_it_counts_once(bench,
     server.cycle()
     told = [json.loads(entry)["action"]["id"] for _, entry in server.flow.log.since(0, 10) if b'"action"' in entry]
     assert (told, server.flow.actions) == (["one", "two"], 2)
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(1), OSError(28, "No space left on device")], ids=["reader gone", "disk full"]
+)
+def test_follow_ends_when_nobody_takes_what_it_prints(monkeypatch, error):
+    class Subscription:
+        """Gives an alert, as `AlertSubscription` does: in a thread, and errors of the callback end nothing."""
+
+        place = 7
+
+        def __init__(self, name, on_entry, **_):
+            one = {"condition": "a", "source": "b", "severity": "ALARM", "state": "ACTIVE", "text": ""}
+            self.thread = Thread(
+                target=self.give, args=[on_entry, FollowedAlert(sequence=8, previous=7, time=1.0, alert=one)]
+            )
+            self.thread.start()
+
+        def give(self, on_entry, entry):
+            with suppress(BaseException):
+                on_entry(entry)
+
+        def close(self):
+            self.thread.join()
+
+    class Clock(ManualClock):
+        def sleep(self, seconds):
+            super().sleep(seconds)
+            assert self.monotonic() < 60, "it goes on"
+
+    monkeypatch.setattr(alert_subscription, "AlertSubscription", Subscription)
+    monkeypatch.setattr(alert_commands, "SystemClock", lambda: Clock(0.0))
+    monkeypatch.setattr(alert_commands.OUT, "print", Mock(side_effect=error))
+    done = CliRunner().invoke(app, ["alerts", "follow", "--tango-host", "db:10000"])
+    assert (done.exit_code, type(done.exception)) == (1, type(error))

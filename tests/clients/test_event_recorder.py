@@ -97,7 +97,7 @@ def test_a_lost_event_is_made_up_for_by_a_read_and_is_no_event(monkeypatch: pyte
     def shown() -> tuple[Any, Quality, int]:
         record = watch.scene().record(DEVICE, "digest")
         assert record.newest is not None
-        return record.newest.value, record.newest.quality, record.count
+        return record.newest.value, record.newest.quality, len(record.events)
 
     proxy.value, proxy.time = "b", 2.0  # its event is lost
     watch.step()

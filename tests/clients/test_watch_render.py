@@ -111,7 +111,7 @@ VALUES: Mapping[str, Mapping[str, Any]] = {
 
 def record(value: Any, quality: Quality = Quality.VALID, age: float = 0.4) -> EventRecord:
     event = DeviceEvent(value=value, quality=quality, time=NOW - age - 0.3, received=NOW - age)
-    return EventRecord(newest=event, events=(event,), count=1)
+    return EventRecord(newest=event)
 
 
 def scene(

@@ -6,6 +6,7 @@ import math
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,7 +18,7 @@ from starlette.types import Message
 from facade.flows.alerts.follower import FollowedAlert
 from facade.flows.overview.page_acts import act_record, page_entry
 from facade.kernel.clock import ManualClock, SystemClock
-from facade.kernel.errors import CommandRefused, InfraError
+from facade.kernel.errors import CommandRefused, ConfigError, InfraError
 from facade.kernel.reading import Quality
 from facade.sdp.messages import PageAct
 from sdp_facade_clients.ask import AskedDevice
@@ -128,6 +129,24 @@ def test_everybody_may_look(page: TestClient) -> None:
     assert page.get("/api/alarms").json() == []
     assert "0.4" in page.get("/api/schemas", params={"family": "assignres"}).json()
     assert page.get("/").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("hosts", "at", "status"),
+    [
+        (["::1"], "[::1]", 200),
+        (["2001:DB8:0::1"], "[2001:db8::1]", 200),
+        (["SDP.example.org"], "sdp.example.org", 200),
+        (["::1"], "[::2]", 400),
+        (["sdp.example.org"], "evil.example.org", 400),
+    ],
+)
+def test_the_page_is_reached_by_its_names_and_addresses_only(
+    feed: Feed, hosts: Sequence[str], at: str, status: int
+) -> None:
+    site, doors = Site("db:10000", ICD, lambda: DEVICES, SystemClock()), Doors(lambda: PEOPLE, ManualClock())
+    with TestClient(make_app(feed, site, doors, hosts=hosts), base_url=f"http://{at}:8800") as page:
+        assert page.get("/api/site").status_code == status
 
 
 def test_a_flow_has_the_page_of_its_manifest(page: TestClient) -> None:
@@ -638,3 +657,12 @@ def test_reports_of_kafka_are_served_between_acts_and_queued_ones_leave_at_the_e
         assert polled.wait(HANG)
         assert closed == []
     assert closed == [2.0]
+
+
+def test_a_certificate_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(web_cli, "require_tango_database", lambda tango_host: None)
+    file = tmp_path / "chain of the site.pem"
+    for got in ("No such file", "NO_CERTIFICATE_OR_CRL|PEM lib"):
+        with pytest.raises(ConfigError, match=rf"--certificate {file}, --key {file}: expected .* got: .*({got})"):
+            web_cli.web(certificate=file, key=file)
+        file.write_text("no certificate")

@@ -1,5 +1,6 @@
 """The kit itself: every entry of the ICD has its checks."""
 
+import io
 import re
 from types import SimpleNamespace
 
@@ -10,10 +11,11 @@ from facade.flows.commands.arguments import Arguments
 from facade.kernel.bus.dead_letters import dead_letter
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import ManualClock
+from facade.kernel.console import Console
 from facade.kernel.errors import ArgumentError, ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.outcome import RecordRejected
-from sdp_facade_clients.conformance import live_system
+from sdp_facade_clients.conformance import live_system, runner
 from sdp_facade_clients.conformance.alarm_checks import condition_of_test
 from sdp_facade_clients.conformance.checks import CheckOptions, CheckResult, decide, flow_checks
 from sdp_facade_clients.conformance.command_checks import is_given, require_outcome
@@ -218,3 +220,13 @@ def test_the_page_stands_alone_and_shows_everything_as_text(tmp_path):
     assert "&lt;p&gt;" in text
     assert "http" not in text
     assert "1 failed" in text
+
+
+def test_what_was_found_is_printed_although_a_report_cannot_be_written(monkeypatch, tmp_path):
+    system = FakeSystem(only=("icd",), html=tmp_path)
+    system.topics, system.clock = {}, ManualClock(NOW)
+    monkeypatch.setattr(runner, "LiveSystem", lambda *_: system)
+    out = io.StringIO()
+    assert runner.run(system.options, Console(file=out, width=120), system.clock) == runner.NOT_RUN
+    assert "conforms, as far" in out.getvalue()
+    assert out.getvalue().endswith(f"could not read or write: [Errno 21] Is a directory: '{tmp_path}'\n")

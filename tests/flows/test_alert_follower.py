@@ -1,4 +1,4 @@
-"""A client's order of alerts: gaps, doubles, the tail, answers that come late, a log that was made anew."""
+"""A client's order of alerts: an empty memory, a log that was made anew, what cannot be read, and lines of entries."""
 
 import json
 
@@ -22,42 +22,6 @@ def page(newest: int, *sequences: int) -> str:
 
 def numbers(entries) -> list[int]:
     return [entry.sequence for entry in entries]
-
-
-def test_what_comes_twice_is_given_once():
-    follower = Follower(0)
-    follower.take(event(1))
-    assert follower.take(event(1)) == []
-    assert (follower.missing(), follower.again) == (None, 1)
-
-
-def test_a_gap_holds_back_what_follows_until_it_is_filled():
-    follower = Follower(0)
-    follower.take(event(1))
-    assert follower.take(event(3)) == []
-    assert follower.take(event(3)) == []
-    assert follower.missing() == 1
-    assert numbers(follower.add_page(1, page(3, 2))) == [2, 3]
-    assert (follower.missing(), follower.by_event, follower.by_page, follower.overtaken) == (None, 2, 1, 1)
-
-
-def test_there_is_room_for_so_many_behind_a_gap_and_the_others_are_asked_for():
-    follower = Follower(0, most_held=3)
-    for one in range(2, 12):
-        assert follower.take(event(one)) == []
-    assert follower.dropped == 7
-    assert numbers(follower.add_page(0, page(11, 1))) == [1, 2, 3, 4]
-    assert follower.missing() == 4
-    assert numbers(follower.add_page(4, page(11, *range(5, 12)))) == [*range(5, 12)]
-    assert follower.missing() is None
-
-
-def test_a_device_that_starts_may_name_a_lower_number_and_nothing_is_given_twice():
-    follower = Follower(10)
-    follower.announce(8)
-    assert follower.missing() == 10
-    assert follower.add_page(10, page(10)) == []
-    assert (follower.missing(), follower.made_anew) == (None, 0)
 
 
 def test_an_empty_memory_is_no_new_log():

@@ -199,26 +199,6 @@ def test_the_first_transaction_comes_at_once(broker):
     assert commits
 
 
-def test_a_planned_stop_commits_what_was_taken(broker):
-    send(broker, *(packet(n) for n in range(8)))
-    worker = intake(broker, batch=4)
-    for _ in range(2):
-        worker.step()
-        assert len(taken(broker)) == 4
-    worker.finish()
-    assert len(taken(broker)) == 8
-
-
-def test_an_idle_worker_gives_a_sign_of_life_each_second(broker):
-    work(broker, intake(broker), 52)
-    entries = [msgspec.json.decode(r.value, type=AccountEntry) for r in broker.read("accounts")]
-    partitions = broker.partitions["alert-packets"]
-    assert 5 * partitions <= len(entries) <= 6 * partitions
-    assert {(entry.stream, entry.partition, entry.worker) for entry in entries} == {
-        ("alert-packets", partition, "alerts-intake-0") for partition in range(partitions)
-    }
-
-
 def test_a_mistake_of_ours_about_one_packet_ends_no_worker(broker, monkeypatch):
     worker = intake(broker)
     alert = PacketCodec.alert

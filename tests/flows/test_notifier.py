@@ -321,6 +321,18 @@ def test_one_message_that_is_refused_holds_up_no_other(site: Site) -> None:
     assert "554 spam; messages that wait: 1" in site.told[-1][1]
 
 
+def test_nothing_is_kept_of_what_nobody_took_in_a_day(site: Site) -> None:
+    site.answers = {SHIFT: "554 spam"}
+    site.alarm()
+    site.wait(70)
+    site.alarm("NORM")
+    site.wait(10)
+    site.clock.sleep(86400)
+    site.wait(10)
+    assert site.kept() == {b"process"}
+    assert not site.now._tried
+
+
 def test_of_two_processes_the_earlier_one_ends_and_tells_nothing(site: Site) -> None:
     site.alarm()
     site.wait(30)

@@ -86,7 +86,8 @@ def get(url: str) -> Any:
 
 def test_alertmanager_takes_an_alarm_once_and_its_end(alertmanager: str, hook: HookSink) -> None:
     rules = Rules(receivers={"am": Receiver(webhook=alertmanager, form="alertmanager")}, rules=[])
-    post, now = poster(rules, "mid.", load().conditions), SystemClock().now_us()
+    clock = SystemClock()
+    post, now = poster(rules, "mid.", load().conditions, clock), clock.now_us()
     note = AlertNotification(
         phase="SENDING",
         receiver="am",

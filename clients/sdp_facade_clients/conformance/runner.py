@@ -89,7 +89,8 @@ def conformance(
     """Compare a running system with the ICD, entry by entry, through its Tango database and its brokers.
 
     Nothing is changed without --active. What the deployment leaves out (SDP_WITHOUT) is not shown. The exit code is 0
-    when all passed, 1 when something failed, and 2 when the database or the brokers do not answer.
+    when all passed, 1 when something failed, and 2 when the database or the brokers do not answer, or a report cannot
+    be written.
 
     Examples: sdp-facade conformance --only SdpMaster
 
@@ -201,8 +202,9 @@ def run(options: CheckOptions, console: Console, clock: Clock) -> int:
     """Run the kit against a system, and return the exit code."""
     try:
         return _run(options, console, clock)
-    except FacadeError as error:
-        console.print(f"could not run: {error}", markup=False, highlight=False, soft_wrap=True)
+    except (FacadeError, OSError) as error:
+        what = "could not read or write" if isinstance(error, OSError) else "could not run"
+        console.print(f"{what}: {error}", markup=False, highlight=False, soft_wrap=True)
         return NOT_RUN
 
 
@@ -225,13 +227,15 @@ def _run(options: CheckOptions, console: Console, clock: Clock) -> int:
         for case in wanted:
             results.append(decide(case, system))
             bar.update(task, advance=1, description=case.id[:40])
+    is_whole = len(results) == len(wanted)
+    if is_whole:  # before the files: a full disk must not take minutes of work
+        print_report(console, results, clock.monotonic() - begin)
     if options.junit is not None:
         write_junit(options.junit, results)
-    if len(results) < len(wanted):
+    if not is_whole:
         raise ConfigError(f"interrupted after {len(results)} of {len(wanted)} checks")
     if options.html is not None:
         write_html(options.html, results, options, as_seconds(clock.now_us()))
-    print_report(console, results, clock.monotonic() - begin)
     return FAILED if any(result.outcome == "failed" for result in results) else PASSED
 
 

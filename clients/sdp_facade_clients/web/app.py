@@ -39,6 +39,7 @@ from sdp_facade_clients.web.doors import (
     TooManyRequests,
     cookie,
     headers,
+    host_in_url,
     is_foreign,
     is_own_origin,
     network,
@@ -122,7 +123,7 @@ def make_app(
             Mount("/", StaticFiles(directory=STATIC, html=True)),
         ],
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[*map(host_in_url, hosts)], www_redirect=False),
             Middleware(_SecurityHeaders),
             Middleware(Events, feed=feed),
         ],

@@ -3,6 +3,7 @@
 import gc
 import ipaddress
 import os
+import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -113,6 +114,12 @@ def web(
     require_tango_database(tango_host)
     if (certificate is None) != (key is None):
         raise ConfigError("--certificate and --key: expected both or neither, got one")
+    if certificate is not None:
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        except OSError as error:  # which names no file
+            files = f"--certificate {certificate}, --key {key}"
+            raise ConfigError(f"{files}: expected a certificate chain and its key in PEM, got: {error}") from error
     if post_mortems and not archive:
         raise ConfigError("--post-mortems: expected --archive as well, got none")
     proxies = [_network(one) for one in proxy or ()]
@@ -123,7 +130,7 @@ def web(
     from sdp_facade_clients.alert_subscription import AlertSubscription  # imports Tango, which takes a second
     from sdp_facade_clients.web.app import make_app
     from sdp_facade_clients.web.displays import Displays
-    from sdp_facade_clients.web.doors import Doors, TokenFile, read_tokens
+    from sdp_facade_clients.web.doors import Doors, TokenFile, host_in_url, read_tokens
     from sdp_facade_clients.web.feed import KEPT_ALERTS, Feed
     from sdp_facade_clients.web.following import Following
     from sdp_facade_clients.web.oidc import make_sign_on
@@ -184,7 +191,7 @@ def web(
         sockets = [config.bind_socket()]
         shown = sockets[0].getsockname()[1]
         scheme = "https" if certificate else "http"
-        say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host}:{shown}/")
+        say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host_in_url(host)}:{shown}/")
         if not doors.anybody_may_act:
             say("read-only, as there are no tokens; see --tokens and --oidc")
         following.start()

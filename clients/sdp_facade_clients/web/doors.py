@@ -263,6 +263,14 @@ def network(address: str) -> str:
     return str(found.ip.ipv4_mapped or found.network)
 
 
+def host_in_url(name: str) -> str:
+    """Return a name or an address of a host as URLs and the header Host have it: that of IPv6 in brackets."""
+    try:
+        return f"[{ipaddress.IPv6Address(name)}]"
+    except ValueError:
+        return name
+
+
 def cookie(scheme: str, name: str = COOKIE) -> str:
     """Return the name of a cookie: under this one no other host and no page without TLS can set it."""
     return f"__Host-{name}" if scheme == "https" else name

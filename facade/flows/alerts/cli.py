@@ -54,10 +54,11 @@ def notify(
     found, settings, icd = read_rules(rules), load_settings(), load()
     if settings.replay:
         raise ConfigError("alerts notify: expected the bus of a running site, got a replay, whose alarms are long over")
-    post, suppression = poster(found, settings.prefix, icd.conditions), suppression_of(icd, settings.rack_size)
+    clock, suppression = SystemClock(), suppression_of(icd, settings.rack_size)
+    post = poster(found, settings.prefix, icd.conditions, clock)
     if dry_run:
         bus = KafkaBus(Connection(settings), client="alerts-notify")
-        _show(Notifier(bus, found, post, None, suppression=suppression, clock=SystemClock()))
+        _show(Notifier(bus, found, post, None, suppression=suppression, clock=clock))
         return
 
     def make(site: Site) -> Notifier:

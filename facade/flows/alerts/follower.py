@@ -66,8 +66,8 @@ class Follower:
         """Events of known entries."""
         self.overtaken = 0
         """Events that came before earlier entries."""
-        self.dropped = self.unusable = 0
-        """Events dropped for lack of room, and unreadable events."""
+        self.unusable = 0
+        """Unreadable events."""
         self.numbering = numbering
         """As of the newest answer."""
         self.made_anew = 0
@@ -144,8 +144,7 @@ class Follower:
     def _hold(self, entry: FollowedAlert) -> None:
         self.overtaken += 1
         if len(self._held) >= self._most_held:
-            self.dropped += 1
-            return
+            return  # it is fetched later
         assert entry.sequence > self.seen, f"{entry.sequence} would be held back after {self.seen} was given"
         self._held[entry.sequence] = entry
         heapq.heappush(self._order, entry.sequence)

@@ -337,7 +337,8 @@ class Notifier:
         if record.value is None:
             receiver, _, alarm = name.partition("/")
             condition, _, source = alarm.partition("@")
-            self.notes.pop((receiver, (condition, source)), None)
+            for known in (self.notes, self._tried):
+                known.pop((receiver, (condition, source)), None)
         elif isinstance(note, Unused):
             _log.warning("notification not readable offset=%d reason=%s", record.offset, note)
         elif note.phase != FOLLOWING:
@@ -448,7 +449,6 @@ class Notifier:
                 self._tried[key] = now
             elif self.notes.get(key) == note:
                 line.error, line.pause = "", 0.0
-                self._tried.pop(key, None)
                 told = None if note.phase == ENDING else _changed(note, SENT, note.text, self._clock.now_us())
                 self._write(_name(key), told)
             else:

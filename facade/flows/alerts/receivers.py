@@ -6,7 +6,6 @@ Other web hooks have the same fields, the fingerprint of these labels, and the i
 """
 
 import hashlib
-import http.client
 import json
 import smtplib
 import socket
@@ -15,23 +14,29 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
+from email.policy import EmailPolicy
 from email.utils import format_datetime
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from facade.flows.alerts.messages import ENDING, AlertNotification
 from facade.flows.alerts.notify_rules import ALERTMANAGER, MailServer, Receiver, Rules
-from facade.kernel.clock import DAY, as_seconds, utc_seconds, utc_text
+from facade.kernel.clock import DAY, Clock, as_seconds, utc_seconds, utc_text
+from facade.kernel.http_request import send_request
 from facade.kernel.icd.model import Condition
 from facade.kernel.printable import excerpt, printable
 
 __all__ = ["Attempt", "Post", "Sending", "labels", "mail_of", "message_id", "poster", "request_of"]
 
 _PATIENCE = 10.0
-"""Longest wait for each answer of a receiver [s]."""
+"""Longest wait for each answer of a mail server, and for the whole answer of a web hook [s]."""
 _LASTS = 30 * DAY
 """Alertmanager ends an alert after this time by itself, in case the facade is no longer there to end it."""
+_HEADERS = HeaderRegistry()
+_HEADERS.registry |= dict.fromkeys(("in-reply-to", "references"), _HEADERS.registry["message-id"])
+_POLICY = EmailPolicy(header_factory=_HEADERS)
+"""Has each id whole: the default one writes that of a long host in these headers as encoded words, which is no id."""
 _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
 
 
@@ -112,7 +117,7 @@ def mail_of(
     deployment: str, server: MailServer, to: str, one: AlertNotification, condition: Condition | None
 ) -> EmailMessage:
     """Return a mail."""
-    mail, host = EmailMessage(), server.sender.rpartition("@")[2]
+    mail, host = EmailMessage(_POLICY), server.sender.rpartition("@")[2]
     place = printable(f"{one.condition} at {one.source}")
     state = "over" if one.phase == ENDING else "not acknowledged" + f", told {one.number} times" * (one.number > 1)
     mail["From"], mail["To"] = server.sender, to
@@ -140,7 +145,7 @@ class Sending:
         threading.Thread(target=self._run, args=[send], name="notify", daemon=True).start()
 
     def cut(self) -> None:
-        """Close the socket, so that the thread ends: a receiver that answers by single bytes never times out."""
+        """Close the socket, so that the thread ends: a mail server that answers by single bytes never times out."""
         if (found := getattr(self.connection, "sock", None)) is not None:
             with suppress(OSError):
                 found.shutdown(socket.SHUT_RDWR)
@@ -163,7 +168,7 @@ def _text(said: bytes | str) -> str:
     return said.decode("utf-8", "replace") if isinstance(said, bytes) else said
 
 
-def poster(rules: Rules, deployment: str, conditions: Mapping[str, Condition]) -> Post:
+def poster(rules: Rules, deployment: str, conditions: Mapping[str, Condition], clock: Clock) -> Post:
     """Return a function that sends a message by mail or web hook."""
 
     def post(name: str, one: AlertNotification) -> Sending:
@@ -173,7 +178,7 @@ def poster(rules: Rules, deployment: str, conditions: Mapping[str, Condition]) -
             server, mail = rules.mail, mail_of(deployment, rules.mail, receiver.mail, one, condition)
             return Sending(lambda sending: _send_mail(sending, server, mail))
         body = request_of(deployment, receiver.form, one, condition)
-        return Sending(lambda sending: _request(sending, receiver, body, message_id(deployment, one)))
+        return Sending(lambda _: _request(receiver, body, message_id(deployment, one), clock))
 
     return post
 
@@ -209,18 +214,12 @@ def _send_mail(sending: Sending, server: MailServer, mail: EmailMessage) -> None
         client.close()
 
 
-def _request(sending: Sending, receiver: Receiver, body: bytes, id: str) -> None:
-    url = urlsplit(receiver.webhook)
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    client = sending.connection = kind(url.hostname or "", url.port, timeout=_PATIENCE)
+def _request(receiver: Receiver, body: bytes, id: str, clock: Clock) -> None:
     headers = {"Content-Type": "application/json", "Idempotency-Key": id, "User-Agent": "sdp-facade"}
     if receiver.token is not None:
         headers["Authorization"] = f"Bearer {receiver.token.read()}"
-    try:
-        client.request("POST", url.path or "/", body, headers)
-        answer = client.getresponse()
-        said = answer.read(500).decode("utf-8", "replace")
-        if not 200 <= answer.status < 300:
-            raise OSError(f"expected a status of 200 to 299, got {answer.status} {answer.reason}: {said}")
-    finally:
-        client.close()
+    status, reason, said = send_request(
+        *("POST", receiver.webhook, body, headers), within=_PATIENCE, largest=500, clock=clock
+    )
+    if not 200 <= status < 300:
+        raise OSError(f"expected a status of 200 to 299, got {status} {reason}: {said.decode('utf-8', 'replace')}")
