@@ -1,14 +1,18 @@
 """Judgements and tables of the bench: lost and doubled messages, gaps, delays, and the pages."""
 
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tango
 
+from facade.kernel.clock import ManualClock
 from sdp_facade_lab.bench.delays import shown_after
 from sdp_facade_lab.bench.listening import HeardEvent
 from sdp_facade_lab.bench.lost_broker import verdicts
 from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tables
+from sdp_facade_lab.bench.restarts import Waits, _judge, refusals, refused
 from sdp_facade_lab.bench.standby import _longest
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
@@ -18,6 +22,22 @@ from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
 def test_each_message_lost_or_doubled_is_told(kept, lost, doubled):
     assert [one.found for one in verdicts(kept, 1000)] == [f"{lost} of 1,000", f"{doubled} of 1,000"]
     assert [one.reached for one in verdicts(kept, 1000)] == [not lost, not doubled]
+
+
+def test_a_refusal_after_400_ms_is_told_as_400_ms() -> None:
+    running: Any = SimpleNamespace(clock=ManualClock())
+
+    def call() -> None:
+        running.clock.sleep(0.4)
+        raise tango.DevFailed
+
+    took = {"On": refused(running, call, 3), "Off": []}
+    assert [(one.found, one.word) for one in refusals(took)] == [("400 ms", "REACHED"), ("-", "NOT MEASURED")]
+
+
+def test_a_change_in_which_no_record_came_has_no_wait() -> None:
+    (verdict,) = _judge({"a worker is added": Waits(longest=0.0, records=0)})
+    assert verdict.word == "NOT MEASURED"
 
 
 @pytest.mark.parametrize(

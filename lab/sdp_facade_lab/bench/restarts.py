@@ -106,7 +106,7 @@ def _judge(waits: Mapping[str, Waits]) -> Iterator[BarVerdict]:
         if name == _KILL:  # which is not planned
             yield BarVerdict(what=what, bar="", found=f"{one.longest:.4g} s")
         else:
-            yield at_most(what, one.longest, _COUNTED_WITHIN, "s")
+            yield at_most(what, one.longest if one.records else None, _COUNTED_WITHIN, "s")
 
 
 def _balance(counted: int, sent: int) -> BarVerdict:
@@ -204,10 +204,10 @@ def outage(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             "adminMode": lambda: one.write_attribute("adminMode", 1),
         }
         with running.broker.frozen():
-            took = {f"{name}, broker frozen": _refused(running, call, calls) for name, call in tried.items()}
+            took = {f"{name}, broker frozen": refused(running, call, calls) for name, call in tried.items()}
         running.broker.kill()
         try:
-            took |= {f"{name}, broker killed": _refused(running, call, calls) for name, call in tried.items()}
+            took |= {f"{name}, broker killed": refused(running, call, calls) for name, call in tried.items()}
             ends = {process.name: _end(running, process) for process in list(running.processes)}
         finally:
             running.broker.start()
@@ -216,10 +216,7 @@ def outage(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         name="outage",
         what="time until a call is refused, and until a process has ended after SIGTERM, with no broker to ask",
         verdicts=(
-            *(
-                at_most(f"longest refusal of {name}", max(part, default=0.0) * 1e3, ANSWER_BAR, "ms")
-                for name, part in took.items()
-            ),
+            *refusals(took),
             at_most(f"longest end ({slowest})", ends[slowest], END_BAR, "s"),
             BarVerdict(
                 what="calls that were taken",
@@ -231,12 +228,17 @@ def outage(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     )
 
 
+def refusals(took: Mapping[str, list[float]]) -> Iterator[BarVerdict]:
+    for name, part in took.items():
+        yield at_most(f"longest refusal of {name}", max(part, default=None), ANSWER_BAR, "ms")
+
+
 def _may_command(proxy: Any) -> bool:
     refused = any("commands are refused" in line for line in proxy.healthInfo or ())
     return bool(proxy.state() != tango.DevState.UNKNOWN) and not refused
 
 
-def _refused(running: Deployment, call: Callable[[], Any], calls: int) -> list[float]:
+def refused(running: Deployment, call: Callable[[], Any], calls: int) -> list[float]:
     """Return how long each call took that was refused [ms]."""
     took = []
     for _ in range(calls):
