@@ -8,12 +8,15 @@ import pytest
 import tango
 
 from facade.kernel.clock import ManualClock
+from facade.kernel.errors import InfraError
+from sdp_facade_lab.bench.blocks import _flat
 from sdp_facade_lab.bench.delays import shown_after
 from sdp_facade_lab.bench.listening import HeardEvent
 from sdp_facade_lab.bench.lost_broker import verdicts
 from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tables
 from sdp_facade_lab.bench.restarts import Waits, _judge, refusals, refused
 from sdp_facade_lab.bench.standby import _longest
+from sdp_facade_lab.bench.stream_processors import PEERS, Window, demand_right
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
 
@@ -38,6 +41,24 @@ def test_a_refusal_after_400_ms_is_told_as_400_ms() -> None:
 def test_a_change_in_which_no_record_came_has_no_wait() -> None:
     (verdict,) = _judge({"a worker is added": Waits(longest=0.0, records=0)})
     assert verdict.word == "NOT MEASURED"
+
+
+@pytest.mark.parametrize(
+    ("samples", "word"), [([100.0] * 7, "REACHED"), ([*range(100, 140)], "NOT REACHED"), ([100.0] * 3, "NOT MEASURED")]
+)
+def test_memory_that_was_looked_at_too_seldom_is_not_judged(samples: list[float], word: str) -> None:
+    assert _flat("control", samples).word == word
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [(Window(0, 8, 1, 2.0, 2.0, 2.0), "no such window"), (Window(0, 7, 2, 2.0, 2.0, 2.0), "count=1")],
+)
+def test_a_window_with_another_count_or_that_no_record_makes_is_named(window: Window, says: str) -> None:
+    right = {(0, 7): Window(0, 7, 1, 2.0, 2.0, 2.0)}
+    demand_right(PEERS[0], right, right)
+    with pytest.raises(InfraError, match=says):
+        demand_right(PEERS[0], {(window.node, window.window): window}, right)
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,9 @@ def _flat(name: str, samples: Sequence[float]) -> BarVerdict:
     rise = flatness(samples)
     text = "-" if rise is None else f"{rise:+.1%}, at most {max(samples):.0f} MB"
     what = f"memory of the device server {name}, last quarter over the first"
-    return BarVerdict(what=what, bar=f"<= {RISE_BAR:.0%}", found=text, reached=rise is None or rise <= RISE_BAR)
+    return BarVerdict(
+        what=what, bar=f"<= {RISE_BAR:.0%}", found=text, reached=None if rise is None else rise <= RISE_BAR
+    )
 
 
 def _shown(system: Deployment) -> int:

@@ -71,7 +71,11 @@ def bench(
     report: Annotated[Path, typer.Option(help="JSON file for everything measured.")] = DEFAULT_REPORT,
     page: Annotated[
         Path | None,
-        typer.Option(help="Page in Markdown whose blocks `<!-- bench NAME -->` get the tables, as of `sweep`."),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Page in Markdown whose blocks `<!-- bench NAME -->` get the tables, as of `sweep`.",
+        ),
     ] = None,
 ) -> None:
     """Measure the facade beside the raw limits of this machine, with a Kafka and a Tango database of its own.

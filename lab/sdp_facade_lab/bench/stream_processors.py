@@ -172,16 +172,19 @@ def _run(deployment: Deployment, peer: Peer, records: int, right: Windows, numbe
         for record in KafkaBus(connection, client="bench").read_all(target)
         if (one := msgspec.json.decode(record.value or b"", type=Window))
     }
-    for key, window in found.items():
-        if not _agree(window, right[key]):
-            raise InfraError(f"{peer.name}: expected {right[key]}, got {window}")
+    demand_right(peer, found, right)
     return msgspec.structs.replace(msgspec.json.decode(figures[-1], type=Run), windows=len(found))
 
 
-def _agree(window: Window, right: Window) -> bool:
-    return (window.count, window.least, window.greatest) == (right.count, right.least, right.greatest) and (
-        abs(window.sum - right.sum) <= 1e-9 * abs(right.sum)
-    )
+def demand_right(peer: Peer, found: Windows, right: Windows) -> None:
+    for key, one in found.items():
+        expected = right.get(key)
+        if (
+            expected is None
+            or (one.count, one.least, one.greatest) != (expected.count, expected.least, expected.greatest)
+            or abs(one.sum - expected.sum) > 1e-9 * abs(expected.sum)
+        ):
+            raise InfraError(f"{peer.name}: expected {expected or 'no such window'}, got {one}")
 
 
 def _table(ours: list[Run], measured: Mapping[Peer, list[Run]], windows: int) -> str:
