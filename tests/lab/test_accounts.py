@@ -4,17 +4,20 @@ import json
 from collections import Counter
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from facade.flows.alerts.simulator.stream import SourceAccount
 from facade.flows.mirror.messages import TelescopeAttribute
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.ingest import HeapReport
 from facade.kernel.bus.port import Record
 from facade.kernel.console import Console
+from facade.kernel.icd.load import load
 from facade.sdp.messages import ProcessingBlock
 from sdp_facade_lab.demo.report import DemoReport, print_account, print_verdict
 from sdp_facade_lab.fault_runs.alerts import (
@@ -35,6 +38,7 @@ from sdp_facade_lab.fault_runs.blocks import (
     plan,
 )
 from sdp_facade_lab.fault_runs.evidence import missing, unjoined
+from sdp_facade_lab.fault_runs.overload import ClientResult, Overload
 from sdp_facade_lab.heap_account import HeapCounts, compare, disagreements
 from sdp_facade_lab.mirror_account import MirrorFound, account_of
 
@@ -181,6 +185,21 @@ def test_what_is_wrong_is_counted_and_named(change, row, says):
     made = account(found_alerts(**change))
     assert dict(made.rows)[row] == 1
     assert any(says in text for text in made.wrong), made.wrong
+
+
+@pytest.mark.parametrize(
+    ("alerts", "said"),
+    [({"a": 2, "facade": 1}, []), ({"a": 1}, ["client 0: 1 of 2 alerts, up to number 3 of 3: []"])],
+)
+def test_an_alert_that_a_client_lost_in_an_overload_is_told(alerts: dict[str, int], said: list[str]) -> None:
+    """Its numbers rise up to the newest one all the same."""
+    run: Any = SimpleNamespace(
+        wrong=[], rows=[], _clients=2, _following=1, _read=lambda *_: 0, deployment=SimpleNamespace(icd=load())
+    )
+    sent: Any = SimpleNamespace(sent=2, sources={"a": SourceAccount(count=2)})
+    clients = [ClientResult(0, True, 3, [], alerts), ClientResult(1, True, 3, [])]
+    Overload._judge(run, SENT_HEAPS, sent, 0.0, 3, clients)
+    assert run.wrong == said
 
 
 RECORDS = 1_000
