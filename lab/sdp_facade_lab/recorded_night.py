@@ -179,7 +179,7 @@ class RecordedNight:
         def records() -> str:
             positions = {group: describe_group(connection, group).positions for group in topics}
             read = {(group, one.topic, one.partition): one.committed for group, at in positions.items() for one in at}
-            left = sum(end - read.get(place, 0) for place, end in ends.items())
+            left = sum(max(end - read.get(place, 0), 0) for place, end in ends.items())
             return f"{left:,} records to go" if left else ""
 
         return self._await(records, f"read by {', '.join(workers)}")

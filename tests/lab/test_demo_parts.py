@@ -18,6 +18,7 @@ from facade.kernel.clock import ManualClock
 from facade.kernel.config import FILE_VARIABLE, Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
+from sdp_facade_lab import recorded_night
 from sdp_facade_lab.debian import UnpackedRoot
 from sdp_facade_lab.demo import shipping, tm
 from sdp_facade_lab.demo.flows import AlertChapter, CommandChapter
@@ -166,6 +167,27 @@ def test_each_process_logs_in_as_its_role_and_tango_clients_do_not(demo: Demo, t
         "tm": "",
     }
     assert demo.deployment.logins == {one.removeprefix("sdp-") for one in demo.processes.logins.values() if one}
+
+
+def test_a_worker_that_reads_further_than_it_needs_hides_no_other(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that got records meanwhile made up for those that were still to be read."""
+
+    def extents(topics: set[str]) -> Any:
+        of_heaps = {0: (0, 10), 1: (0, 10)}
+        return {name: SimpleNamespace(ranges=of_heaps if name == "ingest.heaps" else {}) for name in topics}
+
+    monkeypatch.setattr(recorded_night, "KafkaTopicWatch", lambda _: SimpleNamespace(extents=extents))
+    looks = iter([{0: 15, 1: 5}, {0: 15, 1: 10}])
+
+    def described(*_: object) -> Any:
+        at = next(looks).items()
+        return SimpleNamespace(
+            positions=[SimpleNamespace(topic="ingest.heaps", partition=one, committed=to) for one, to in at]
+        )
+
+    monkeypatch.setattr(recorded_night, "describe_group", described)
+    RecordedNight(demo.deployment, demo.options.folder).read(demo.deployment, "aggregate")
+    assert next(looks, None) is None
 
 
 @pytest.mark.parametrize(
