@@ -12,19 +12,24 @@ from facade.kernel.errors import InfraError
 from sdp_facade_lab.bench.blocks import _flat
 from sdp_facade_lab.bench.delays import shown_after
 from sdp_facade_lab.bench.listening import HeardEvent
-from sdp_facade_lab.bench.lost_broker import verdicts
+from sdp_facade_lab.bench.lost_broker import verdict
 from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tables
 from sdp_facade_lab.bench.restarts import Waits, _judge, refusals, refused
 from sdp_facade_lab.bench.standby import _longest
 from sdp_facade_lab.bench.stream_processors import PEERS, Window, demand_right
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
+from sdp_facade_lab.bench.web import missed_frames
 
 
-@pytest.mark.parametrize(("kept", "lost", "doubled"), [(1000, 0, 0), (990, 10, 0), (1001, 0, 1)])
-def test_each_message_lost_or_doubled_is_told(kept, lost, doubled):
-    assert [one.found for one in verdicts(kept, 1000)] == [f"{lost} of 1,000", f"{doubled} of 1,000"]
-    assert [one.reached for one in verdicts(kept, 1000)] == [not lost, not doubled]
+@pytest.mark.parametrize(("kept", "off"), [(1000, 0), (990, -10), (1001, 1)])
+def test_a_message_lost_or_doubled_is_told(kept: int, off: int) -> None:
+    assert (verdict(kept, 1000).found, verdict(kept, 1000).reached) == (f"{off} of 1,000", not off)
+
+
+@pytest.mark.parametrize(("numbers", "missed"), [([[1, 2, 3], [2, 3]], 0), ([[1, 3], [2]], 1), ([[1], []], 1)])
+def test_a_browser_that_got_nothing_has_missed_frames(numbers: list[list[int]], missed: int) -> None:
+    assert missed_frames(numbers) == missed
 
 
 def test_a_refusal_after_400_ms_is_told_as_400_ms() -> None:

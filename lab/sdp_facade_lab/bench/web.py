@@ -9,7 +9,7 @@ import resource
 import shutil
 import threading
 import urllib.request
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
 from statistics import median
@@ -331,8 +331,12 @@ async def browsers(port: int, pid: int, seconds: float, others: Sequence[Corouti
     with suppress(asyncio.CancelledError):
         await asyncio.gather(*tasks, return_exceptions=True)
     frames = sum(len(seen) - least for seen, least in zip(numbers, before, strict=True))
-    missed = sum(max(seen) - min(seen) + 1 - len(set(seen)) for seen in numbers if seen)
-    return _Cost(cores=cores, memory=memory, frames=frames, missed=missed)
+    return _Cost(cores=cores, memory=memory, frames=frames, missed=missed_frames(numbers))
+
+
+def missed_frames(numbers: Iterable[Sequence[int]]) -> int:
+    """Return how many frames browsers have missed, by the numbers that each got; one that got none missed one."""
+    return sum(max(seen) - min(seen) + 1 - len(set(seen)) if seen else 1 for seen in numbers)
 
 
 async def _connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
