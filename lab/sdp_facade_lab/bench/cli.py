@@ -121,7 +121,7 @@ def _measure(made: Testbed, name: str, *, quick: bool) -> BenchOutcome:
     made.progress.step(name)
     try:
         measure: Measure = getattr(import_module(module), function)
-        return measure(made, quick=quick)
+        return msgspec.structs.replace(measure(made, quick=quick), name=name)
     except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
         return BenchOutcome(name=name, what="", verdicts=(), failure=f"{type(error).__name__}: {error}")
 

@@ -174,9 +174,8 @@ def standby(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 numbers = [number for _, number in seen.alerts]
                 right = numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= sent and not seen.lost
                 what = f"alerts: numbers from 1 on at a client, each once; {sent} were sent"
-                verdicts.append(BarVerdict(what=what, bar=f">= {sent}", found=f"{len(numbers)}", reached=right))
+                verdicts.append(BarVerdict(what, f"{len(numbers)}", bar=f">= {sent}", reached=right))
     return BenchOutcome(
-        name="standby",
         what="from the stop or kill of a device server to what its standby serves under the same names",
         verdicts=tuple(verdicts),
         figures=figures,

@@ -114,13 +114,11 @@ def stream_processors(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 testbed.progress.step(f"  round {number + 1}: {peer.name} {found[peer.name][-1:] or failed[peer.name]}")
     measured = {peer: found[peer.name] for peer in PEERS if len(found[peer.name]) == rounds}
     return BenchOutcome(
-        name="stream-processors",
         what="our worker beside stream processors of others, on the same JSON notifications",
         verdicts=tuple(
             BarVerdict(
-                what=f"worker / {peer.name}, records/s",
-                bar="",
-                found=str(ratios((own.rate, theirs.rate) for own, theirs in zip(ours, runs, strict=True))),
+                f"worker / {peer.name}, records/s",
+                str(ratios((own.rate, theirs.rate) for own, theirs in zip(ours, runs, strict=True))),
             )
             for peer, runs in measured.items()
         ),

@@ -20,7 +20,7 @@ from facade.kernel.clock import Clock
 from facade.kernel.errors import InfraError
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import bare_values
-from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios, ratios
+from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios, at_most, ratios
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.testbed import Testbed
 
@@ -41,27 +41,16 @@ def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         beside, bare, ours = _times(deployment, content, pairs=2 if quick else 7)
     one, ten = (_peak(testbed, content, name, count) for name, count in (("tables-one", 1), ("tables-ten", _AT_ONCE)))
     return BenchOutcome(
-        name="tables",
         what="a table of 100 MB in segments of 1 MB on one partition -> announced as complete",
         verdicts=(
             BarVerdict(
-                what="worker / bare loop with the same digest",
+                "worker / bare loop with the same digest",
+                f"{beside}: {statistics.median(ours):.2f} s beside {statistics.median(bare):.2f} s",
                 bar=f"<= {BAR:g}",
-                found=f"{beside}: {statistics.median(ours):.2f} s beside {statistics.median(bare):.2f} s",
                 reached=beside.median <= BAR,
             ),
-            BarVerdict(
-                what="memory above an idle worker, one table",
-                bar="<= 1.2 x the table",
-                found=f"{one:.0f} MB",
-                reached=one <= 1.2 * _SIZE / MEGA,
-            ),
-            BarVerdict(
-                what=f"memory above an idle worker, {_AT_ONCE} tables at once",
-                bar=f"<= {_MOST} MB",
-                found=f"{ten:.0f} MB",
-                reached=ten <= _MOST,
-            ),
+            at_most("memory above an idle worker, one table", one, 1.2 * _SIZE / MEGA, "MB"),
+            at_most(f"memory above an idle worker, {_AT_ONCE} tables at once", ten, _MOST, "MB"),
         ),
     )
 
