@@ -27,7 +27,7 @@ from facade.kernel.icd.topic_model import Topic
 from sdp_facade_lab.bench.load import RATE, TOPIC, stream
 from sdp_facade_lab.bench.raw import bare_values
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, ratios
-from sdp_facade_lab.bench.throughput import run_worker
+from sdp_facade_lab.bench.throughput import installed, run_worker
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.testbed import Testbed
 
@@ -151,7 +151,7 @@ def _run(deployment: Deployment, peer: Peer, records: int, right: Windows, numbe
     state = deployment.folder / target
     state.mkdir()
     arguments = [settings.bootstrap, settings.prefix + TOPIC, settings.prefix + target, str(records), str(state)]
-    library = _installed(peer, deployment.progress.step)
+    library = installed(deployment.progress.step, *peer.requirements)
     connection = Connection(settings, clock=deployment.clock)
     create_topics(connection, {target: RESULT})
     done = subprocess.run(
@@ -203,14 +203,3 @@ def _line(name: str, runs: list[Run], *rest: str) -> str:
     rate = statistics.median(one.rate for one in runs)
     cpu = statistics.median(one.cpu / one.records * MEGA for one in runs)
     return f"| {name} | {rate:,.0f} | {cpu:.3g} | {' | '.join(rest)} |"
-
-
-def _installed(peer: Peer, report: tools.Notify) -> Path:
-    """Return a folder with the libraries of a program, which are installed there the first time."""
-
-    def install(folder: Path) -> None:
-        report(f"  {peer.name}: pip installs it (once)")
-        argv = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder)]
-        tools.run([*argv, *peer.requirements], what=f"installing {peer.name}")
-
-    return tools.installed_once(f"peer-{peer.requirements[0].replace('==', '-')}", install, report)

@@ -3,7 +3,7 @@
 import hashlib
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from facade.flows.tables.assembly import AssemblyLimits
@@ -16,7 +16,6 @@ from facade.flows.tables.worker import BATCH, TableWorker
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import Clock
 from facade.kernel.errors import InfraError
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import bare_values
@@ -103,23 +102,15 @@ class _NothingBefore:
         return []
 
 
-class _Timed:
+class _Timed(KafkaTransactionalMember):
     """A member that knows when its first record came."""
 
-    def __init__(self, member: KafkaTransactionalMember, clock: Clock) -> None:
-        self._member, self._clock = member, clock
-        self.commit, self.write, self.holds, self.close = member.commit, member.write, member.holds, member.close
-        self.committed, self.go_on = member.committed, member.go_on
-        self.began = 0.0
-
-    @property
-    def assignment(self) -> Mapping[int, int]:
-        return self._member.assignment
+    began = 0.0
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        records = self._member.take(limit, timeout)
+        records = super().take(limit, timeout)
         if records:
-            self.began = self.began or self._clock.monotonic()
+            self.began = self.began or self._connection.clock.monotonic()
         return records
 
 
@@ -127,12 +118,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
     """Assemble with a new group; gives the time from the first record on [s]."""
     connection, clock = deployment.connection, deployment.clock
     bus = KafkaBus(connection, client=f"bench-{name}")
-    member = _Timed(
-        KafkaTransactionalMember(
-            *(connection, CALIBRATION), group=f"bench-{name}", slot=name, member=name, health=bus.health
-        ),
-        clock,
-    )
+    member = _Timed(connection, CALIBRATION, group=f"bench-{name}", slot=name, member=name, health=bus.health)
     worker = TableWorker(
         member,
         _NothingBefore(bus),

@@ -334,19 +334,19 @@ def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
     return tuple(made)
 
 
-def _kafka_python(version: str, report: tools.Notify) -> Path:
-    """Return a folder with this version, which is installed there the first time."""
+def installed(report: tools.Notify, *words: str) -> Path:
+    """Return a folder with a library, which pip installs there the first time; `words`: its arguments."""
 
     def install(folder: Path) -> None:
-        report(f"  kafka-python {version}: pip installs it (once)")
-        argv = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
-        tools.run([*argv, f"kafka-python=={version}"], what=f"installing kafka-python {version}")
+        report(f"  {words[0]}: pip installs it (once)")
+        argv = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), *words]
+        tools.run(argv, what=f"installing {words[0]}")
 
-    return tools.installed_once(f"kafka-python-{version}", install, report)
+    return tools.installed_once(f"peer-{words[0].replace('==', '-')}", install, report)
 
 
 def _memo(deployment: Deployment, records: int, version: str) -> RoleTiming:
-    port, library = choose_port(), str(_kafka_python(version, deployment.progress.step))
+    port, library = choose_port(), str(installed(deployment.progress.step, f"kafka-python=={version}", "--no-deps"))
     served = deployment.play(sink, port=port)
     deployment.await_ready(served)
     try:
