@@ -52,10 +52,6 @@ class Broker:
         lines = local.status(self._state_dir)
         return next((line.pid or 0 for line in lines if line.service is local.ServiceName.KAFKA and line.alive), 0)
 
-    @property
-    def is_up(self) -> bool:
-        return self.pid != 0
-
     def kill(self) -> None:
         local.stop_services(self._state_dir, local.ServiceName.KAFKA, kill=True, clock=self._clock)
 
