@@ -63,11 +63,11 @@ def guarded(options: DemoOptions, console: Console) -> int:
         came.append(number)
         player.send_signal(number if len(came) <= _PATIENCE else signal.SIGKILL)
 
-    with _handlers(hand_on):
+    with handlers(hand_on):
         code = player.wait()
     if code >= 0:
         return code
-    with _handlers(signal.SIG_IGN):
+    with handlers(signal.SIG_IGN):
         return _finish(options, console, clock, began, f"the demo's own process was ended by {_name(-code)}")
 
 
@@ -113,7 +113,8 @@ def _name(number: int) -> str:
 
 
 @contextmanager
-def _handlers(handler: Any) -> Iterator[None]:
+def handlers(handler: Any) -> Iterator[None]:
+    """Let a function, or `signal.SIG_IGN`, take the signals that end a demo."""
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield

@@ -60,7 +60,6 @@ class HeapFaultRun(FaultRun):
         self._reader = self.open_reader(SUMMARIES)
         words = ("--rate", self.rate, "--count", self.count, "--seed", self.seed, "--report", self._report)
         self._simulator = made.launch(_SIMULATOR, "simulate", "ingest", *words, ends=True, login="ingest-node")
-        self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         if self._reader.take(10_000, 0.0):
