@@ -230,6 +230,10 @@ class Deployment:
             return {}
         return {one.name: one.value for one in answers if not one.has_failed}
 
+    def value(self, device: str, attribute: str) -> Any:
+        """Return what an attribute shows; None: it cannot be read, or its device does not answer."""
+        return self.values(device, attribute).get(attribute)
+
     def alarms(self, device: str) -> list[dict[str, Any]]:
         return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))
 

@@ -188,30 +188,13 @@ def demo(
 
     Example: sdp-facade demo --nodes 2 --rate 5000 --stay
     """
+    given = {**locals(), "losses": tuple(loss or ()), "blocks": everything and controller}
     require_arrow()  # its calibration pipeline writes Arrow: said now, not by a process in the middle of the demo
     if secure and state_dir == DEFAULT_STATE_DIR:
-        state_dir /= "secured"  # a broker is made secured or open, and stays so
-    options = DemoOptions(
-        nodes=nodes,
-        rate=rate,
-        seconds=seconds,
-        columnar=columnar,
-        garbage=garbage,
-        losses=tuple(loss or ()),
-        kills=kills,
-        controller=controller,
-        logs=everything if logs is None else logs,
-        mirror=mirror or everything,
-        blocks=everything and controller,
-        orders=(orders or everything) and controller,
-        archive=archive,
-        secure=secure,
-        stay=stay,
-        live=live,
-        state_dir=state_dir,
-        report=report,
-        patience=patience,
-    )
+        given["state_dir"] = state_dir / "secured"  # a broker is made secured or open, and stays so
+    given |= {"logs": everything if logs is None else logs, "mirror": mirror or everything}
+    given["orders"] = (orders or everything) and controller
+    options = DemoOptions(**{name: value for name, value in given.items() if name not in ("loss", "everything")})
     options.folder.mkdir(parents=True, exist_ok=True)  # said here in one line if it cannot be
     raise typer.Exit(guarded(options, console()))
 

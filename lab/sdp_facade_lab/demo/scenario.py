@@ -22,7 +22,7 @@ from facade.kernel.reading import Quality
 from facade.kernel.runtime.stopping import terminable
 from facade.sdp.files import write_json
 from sdp_facade_clients.events import EventPulse, EventRecords, find_servers
-from sdp_facade_clients.terminal import MASTER, NODE
+from sdp_facade_clients.terminal import BUS, MASTER, NODE
 from sdp_facade_clients.watch import Watch
 from sdp_facade_lab.demo.archiving import ArchiveScenario
 from sdp_facade_lab.demo.bare import DEVICE
@@ -316,10 +316,10 @@ class HeapChapter:
 
     def kill_worker(self) -> None:
         """Kill a worker in the middle of a transaction."""
-        victim = f"aggregate-{WORKERS - 1}"
+        victim, bus = f"aggregate-{WORKERS - 1}", self._side.devices[BUS][0]
 
         def is_back(_: float, started: float) -> bool:
-            return self._side.windows_since(started) and self._workers() == WORKERS
+            return self._side.windows_since(started) and self._demo.deployment.value(bus, "workersAlive") == WORKERS
 
         self._demo.crash("worker", victim, victim, is_back, lambda: self._progress.wait(_DOWN))
 
@@ -335,10 +335,6 @@ class HeapChapter:
 
         self._demo.crash("server", victim, f"the device server {victim}", is_back)
         self._demo.recorder.renew(list(self._side.nodes.values())[:_RENEWED])
-
-    def _workers(self) -> int:
-        shown = self._side.bus("workersAlive").get("workersAlive")
-        return 0 if shown is None or shown.value is None else int(shown.value)
 
 
 _BASELINE_NAME: Final = "baseline"
