@@ -14,7 +14,8 @@ from sdp_facade_lab.bench.delays import shown_after
 from sdp_facade_lab.bench.listening import HeardEvent
 from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, none_of, with_tables
 from sdp_facade_lab.bench.restarts import Waits, _judge, refusals, refused
-from sdp_facade_lab.bench.standby import _longest
+from sdp_facade_lab.bench.standby import SeenService, _longest
+from sdp_facade_lab.bench.standby import _judge as _judge_standby
 from sdp_facade_lab.bench.stream_processors import PEERS, Window, demand_right
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
@@ -73,6 +74,14 @@ def test_a_window_with_another_count_or_that_no_record_makes_is_named(window: Wi
 def test_the_gap_of_a_hand_over_counts_however_long_it_is(times: list[float], longest: float | None) -> None:
     """The change is at 2.05; what begins more than 6 s later is none of its."""
     assert _longest(times, [2.05]) == longest
+
+
+@pytest.mark.parametrize("instance", ["control", "alerts"])
+def test_a_service_that_no_client_ever_got_is_not_measured(instance: str) -> None:
+    """Without a command or an alert there was no row about them."""
+    found = {one.what: one.word for one in _judge_standby(instance, SeenService(), [(False, 1.0), (True, 9.0)])}
+    assert len(found) == 6
+    assert {word for what, word in found.items() if "events again" not in what} == {"NOT MEASURED"}
 
 
 BEGIN = 1_795_276_800

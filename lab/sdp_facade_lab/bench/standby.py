@@ -225,9 +225,9 @@ def _judge(instance: str, seen: SeenService, changes: Sequence[tuple[bool, float
         at = [when for was_kill, when in changes if was_kill == is_kill]
         bar = KILLED_BAR if is_kill else PLANNED_BAR
         yield at_most(f"{instance} {how}: longest gap of values", _longest(seen.values, at), bar, "s")
-        if seen.commands:
+        if _ASKED[instance][1]:
             yield at_most(f"{instance} {how}: longest gap of commands", _longest(seen.commands, at), bar, "s")
-        if seen.alerts:
+        if instance == "alerts":
             alerts = _longest([time for time, _ in seen.alerts], at)
             yield at_most(f"{instance} {how}: longest silence between two alerts", alerts, KILLED_BAR, "s")
         events = max(min((one for one in seen.events if one > when), default=float("inf")) - when for when in at)
