@@ -121,7 +121,7 @@ def deploy(infra: local.Endpoints, tmp_path: Path) -> Iterator[Deploy]:
 
 def _await_broker(infra: local.Endpoints) -> None:
     broker = Broker(infra.state_dir)
-    if broker.is_up:
+    if broker.pid:
         broker.thaw()
     else:
         broker.start()

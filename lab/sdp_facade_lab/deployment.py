@@ -21,7 +21,7 @@ from facade.infra.processes import Process
 from facade.infra.security import ADMINISTRATOR
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.clock import Clock
-from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
+from facade.kernel.config import FILE_VARIABLE, VARIABLE_OF, Settings, load_settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd, instance_role
@@ -37,6 +37,11 @@ _BIN = Path(sys.executable).parent  # beside the interpreter: the virtual enviro
 PROGRAM = str(_BIN / "sdp-facade")
 
 _RIGHTS_WITHIN = 300.0
+_GIVEN = (
+    *("bootstrap", "prefix", "topic_replicas", "telescope", "nodes", "rack_size", "subarrays", "archives", "without"),
+    "command_timeout",
+)
+"""Settings of a deployment that its processes are given."""
 
 Answered = TypeVar("Answered")
 
@@ -51,10 +56,6 @@ class Broker:
     def pid(self) -> int:
         lines = local.status(self._state_dir)
         return next((line.pid or 0 for line in lines if line.service is local.ServiceName.KAFKA and line.alive), 0)
-
-    @property
-    def is_up(self) -> bool:
-        return self.pid != 0
 
     def kill(self) -> None:
         local.stop_services(self._state_dir, local.ServiceName.KAFKA, kill=True, clock=self._clock)
@@ -110,20 +111,7 @@ class Deployment:
     @property
     def variables(self) -> dict[str, str]:
         """Return the variables that point a process at this deployment."""
-        settings = self.settings
-        return {
-            "KAFKA_BOOTSTRAP": settings.bootstrap,
-            "TANGO_HOST": self.tango_host,
-            "SDP_TOPIC_PREFIX": settings.prefix,
-            "SDP_TOPIC_REPLICAS": str(settings.topic_replicas),
-            "SDP_TELESCOPE": settings.telescope,
-            "SDP_INGEST_NODES": str(settings.nodes),
-            "SDP_RACK_SIZE": str(settings.rack_size),
-            "SDP_SUBARRAYS": str(settings.subarrays),
-            "SDP_ARCHIVES": str(settings.archives),
-            "SDP_WITHOUT": settings.without,
-            "SDP_COMMAND_TIMEOUT": f"{settings.command_timeout:g}",
-        }
+        return {"TANGO_HOST": self.tango_host} | {VARIABLE_OF[one]: str(getattr(self.settings, one)) for one in _GIVEN}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -241,6 +229,10 @@ class Deployment:
         except tango.DevFailed:
             return {}
         return {one.name: one.value for one in answers if not one.has_failed}
+
+    def value(self, device: str, attribute: str) -> Any:
+        """Return what an attribute shows; None: it cannot be read, or its device does not answer."""
+        return self.values(device, attribute).get(attribute)
 
     def alarms(self, device: str) -> list[dict[str, Any]]:
         return list(msgspec.json.decode(self.proxy(device).command_inout("GetAlarms")))

@@ -1,7 +1,7 @@
 """Processor time and memory of processes as the kernel counts them."""
 
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -15,21 +15,21 @@ def own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cpu(pid: int) -> float:
-    """Return the processor time of a process, all threads, user and system [s]; 0 when it is gone."""
+def _of(pid: int, ask: Callable[[psutil.Process], float]) -> float:
     try:
-        used = psutil.Process(pid).cpu_times()
+        return float(ask(psutil.Process(pid)))
     except psutil.NoSuchProcess:
         return 0.0
-    return float(used.user + used.system)
+
+
+def cpu(pid: int) -> float:
+    """Return the processor time of a process, all threads, user and system [s]; 0 when it is gone."""
+    return _of(pid, lambda process: sum(process.cpu_times()[:2]))
 
 
 def resident(pid: int) -> float:
     """Return the resident memory of a process [MB]; 0 when it is gone."""
-    try:
-        return float(psutil.Process(pid).memory_info().rss / 1e6)
-    except psutil.NoSuchProcess:
-        return 0.0
+    return _of(pid, lambda process: process.memory_info().rss / 1e6)
 
 
 def peak_resident(pid: int | str = "self") -> float:
@@ -45,14 +45,9 @@ def cpu_of_all(deployment: Deployment) -> dict[str, float]:
 
 
 def proportional_memory(deployment: Deployment) -> dict[str, float]:
-    return {process.name: round(_proportional(process.pid), 1) for process in deployment.processes}
-
-
-def _proportional(pid: int) -> float:
-    try:
-        return float(psutil.Process(pid).memory_full_info().pss / 1e6)
-    except psutil.NoSuchProcess:
-        return 0.0
+    return {
+        one.name: round(_of(one.pid, lambda it: it.memory_full_info().pss / 1e6), 1) for one in deployment.processes
+    }
 
 
 def memory_of_all(deployment: Deployment) -> dict[str, float]:

@@ -39,11 +39,6 @@ _NEWEST: Final = 20
 """Offsets at the end of a partition among which there is a record: others are marks of transactions."""
 _WITHIN: Final = 3600.0
 """Time after which a part of the run counts as hanging [s]."""
-_LOOK_EACH: Final = 0.2
-_TOLD_AFTER: Final = 2.0
-"""Time until a line says how far something is [s]."""
-_TOLD_EACH: Final = 5.0
-"""Time between further ones [s]."""
 
 _ALARMS: Final = "alarm states"
 """The kind of results that only device servers make."""
@@ -133,7 +128,9 @@ class RecordedNight:
         times = ["--from", utc_text(begin), "--to", utc_text(end)]
         words = ["archive", "replay", self.original, *times, "--speed", speed]
         replay = again.launch(_AGAIN, *words, ends=True, login="replay")
-        took = self._await(lambda: "" if self._position() or not replay.is_alive else "begins", _AGAIN)
+        took = self._progress.demand(
+            lambda: bool(self._position()) or not replay.is_alive, _WITHIN, "the begin of the replay"
+        )
         played = {*inputs(icd)} & {*topics_of(store)}
         workers = [one for one, topics in self._workers().items() if topics & played]
         names = [again.launch(f"{_AGAIN}-{worker.name}", *worker.start, login=worker.name).name for worker in workers]
@@ -141,8 +138,8 @@ class RecordedNight:
         self._progress.step(f"replay: begun, and read again by {', '.join(names)}")
         took += self.finished(replay, _AGAIN)
         took += self.read(again, *(worker.name for worker in workers))
-        took += self._await(
-            lambda: "" if (at := self._position()) and is_shown(at) else "its end is not shown yet", _AGAIN
+        took += self._progress.demand(
+            lambda: bool((at := self._position()) and is_shown(at)), _WITHIN, "the end of the replay is shown"
         )
         for name in names:
             again.processes.stop(name)
@@ -176,13 +173,12 @@ class RecordedNight:
             for partition, (_, end) in extents[topic].ranges.items()
         }
 
-        def records() -> str:
+        def is_read() -> bool:
             positions = {group: describe_group(connection, group).positions for group in topics}
             read = {(group, one.topic, one.partition): one.committed for group, at in positions.items() for one in at}
-            left = sum(end - read.get(place, 0) for place, end in ends.items())
-            return f"{left:,} records to go" if left else ""
+            return all(read.get(place, 0) >= end for place, end in ends.items())
 
-        return self._await(records, f"read by {', '.join(workers)}")
+        return self._progress.demand(is_read, _WITHIN, f"all is read by {', '.join(workers)}")
 
     def _position(self) -> ReplayPosition | None:
         try:
@@ -200,13 +196,13 @@ class RecordedNight:
         newest = (one for topic in topics for one in newest_records(connection, topic, _NEWEST))
         left = {(one.topic, one.partition): one.offset for one in newest}
 
-        def partitions() -> str:
+        def are_kept() -> bool:
             for one in newest_entries(store, {topic for topic, _ in left}):
                 if left.get((one.topic, one.partition), one.next) < one.next:
                     del left[one.topic, one.partition]
-            return f"{len(left)} partitions are not yet in files" if left else ""
+            return not left
 
-        took = self._await(partitions, worker)
+        took = self._progress.demand(are_kept, _WITHIN, "the newest records are in files")
         deployment.processes.stop(worker)
         sizes = [(folder / name).stat().st_size for name in store.names()]
         self._progress.step(
@@ -214,13 +210,8 @@ class RecordedNight:
             f" the newest records were there after {took:.1f} s"
         )
 
-    # Waiting, with a line now and then
-
     def finished(self, process: Process, name: str) -> float:
-        def newest_line() -> str:
-            return (process.tail().strip().rpartition("\n")[2].strip() or "begins") if process.is_alive else ""
-
-        took = self._await(newest_line, name)
+        took = self._progress.demand(lambda: not process.is_alive, _WITHIN, f"the end of {name}")
         self._deployment.processes.forget(name)
         if process.code != 0:
             raise InfraError(f"{name} ended with exit code {process.code}; the end of {process.log}:\n{process.tail()}")
@@ -228,19 +219,5 @@ class RecordedNight:
 
     def work(self, what: str, work: Callable[[], Made]) -> tuple[Made, float]:
         future = ThreadPoolExecutor(1).submit(work)
-        took = self._await(lambda: "" if future.done() else "reads on", what)
+        took = self._progress.demand(future.done, _WITHIN, what)
         return future.result(), took
-
-    def _await(self, left: Callable[[], str], what: str) -> float:
-        clock = self._deployment.clock
-        began = clock.monotonic()
-        tell = began + _TOLD_AFTER
-        while text := left():
-            now = clock.monotonic()
-            if now - began > _WITHIN:
-                raise InfraError(f"{what}: expected within {_WITHIN:g} s; {text}")
-            if now >= tell:
-                tell = now + _TOLD_EACH
-                self._progress.step(f"  {what}: {text}")
-            self._progress.wait(_LOOK_EACH)
-        return clock.monotonic() - began

@@ -1,20 +1,22 @@
-"""The accounts of proofs find each kind of wrong: of heaps, alerts, blocks, mirrored values and taken offsets."""
+"""The accounts of proofs find each kind of wrong: of heaps, alerts, blocks and mirrored values."""
 
 import json
 from collections import Counter
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from facade.flows.alerts.simulator.stream import SourceAccount
 from facade.flows.mirror.messages import TelescopeAttribute
 from facade.flows.telemetry.simulator.account import Expected, NodeAccount
 from facade.flows.telemetry.simulator.faults import Faults
 from facade.flows.telemetry.simulator.ingest import HeapReport
-from facade.kernel.bus.port import Record
 from facade.kernel.console import Console
+from facade.kernel.icd.load import load
 from facade.sdp.messages import ProcessingBlock
 from sdp_facade_lab.demo.report import DemoReport, print_account, print_verdict
 from sdp_facade_lab.fault_runs.alerts import (
@@ -34,7 +36,7 @@ from sdp_facade_lab.fault_runs.blocks import (
     newest,
     plan,
 )
-from sdp_facade_lab.fault_runs.evidence import missing, unjoined
+from sdp_facade_lab.fault_runs.overload import ClientResult, Overload
 from sdp_facade_lab.heap_account import HeapCounts, compare, disagreements
 from sdp_facade_lab.mirror_account import MirrorFound, account_of
 
@@ -183,6 +185,21 @@ def test_what_is_wrong_is_counted_and_named(change, row, says):
     assert any(says in text for text in made.wrong), made.wrong
 
 
+@pytest.mark.parametrize(
+    ("alerts", "said"),
+    [({"a": 2, "facade": 1}, []), ({"a": 1}, ["client 0: 1 of 2 alerts, up to number 3 of 3: []"])],
+)
+def test_an_alert_that_a_client_lost_in_an_overload_is_told(alerts: dict[str, int], said: list[str]) -> None:
+    """Its numbers rise up to the newest one all the same."""
+    run: Any = SimpleNamespace(
+        wrong=[], rows=[], _clients=2, _following=1, _read=lambda *_: 0, deployment=SimpleNamespace(icd=load())
+    )
+    sent: Any = SimpleNamespace(sent=2, sources={"a": SourceAccount(count=2)})
+    clients = [ClientResult(0, True, 3, [], alerts), ClientResult(1, True, 3, [])]
+    Overload._judge(run, SENT_HEAPS, sent, 0.0, 3, clients)
+    assert run.wrong == said
+
+
 RECORDS = 1_000
 MASTER = "mid-sdp/control/0"
 FIRST = "mid-sdp/subarray/01"
@@ -279,37 +296,3 @@ def test_a_missing_number_and_a_foreign_value_are_found() -> None:
     """A record that was lost shows by the numbers, also where its value is there again."""
     records = [record(1, 100.0), record(3, 100.1), record(4, 99.0), record(5, None)]
     assert account_of(PUSHED, records) == MirrorFound(pushed=2, mirrored=2, foreign=2, misnumbered=1)
-
-
-def entry(first: int, after: int, **more: Any) -> dict[str, Any]:
-    return {"stream": "ingest.heaps", "partition": 1, "log": "id", "offset_from": first, "offset_to": after, **more}
-
-
-def account_entry(first: int, after: int, consumed: int) -> dict[str, Any]:
-    return entry(first, after, consumed=consumed)
-
-
-@pytest.mark.parametrize(
-    ("entries", "said"),
-    [
-        ([account_entry(0, 10, 10), account_entry(10, 10, 0), account_entry(10, 25, 15)], []),
-        ([account_entry(0, 10, 10), account_entry(12, 20, 8)], ["offsets 10 to 11 were not taken"]),
-        ([account_entry(0, 10, 10), account_entry(8, 12, 4)], ["expected offset 10 or later"]),
-        ([account_entry(0, 10, 10), account_entry(10, 20, 7)], ["have 7 records"]),
-        ([entry(0, 10, consumed=400, batches=10)], []),
-        ([entry(0, 10, part=0), entry(0, 10, part=1), entry(10, 20, part=0)], []),
-        ([entry(0, 10, part=0), entry(13, 20, part=0)], ["offsets 10 to 12 were not taken"]),
-        ([{"stream": "ingest.heaps", "partition": 1, "read_to": 7}, account_entry(-1, -1, 0)], []),
-    ],
-)
-def test_ranges_that_do_not_join_are_told(entries: list[dict[str, Any]], said: list[str]) -> None:
-    records = [Record(topic="accounts", key=b"k", value=json.dumps(one).encode()) for one in entries]
-    found = list(unjoined(records))
-    assert len(found) == len(said)
-    assert all(text in line for text, line in zip(said, found, strict=True))
-
-
-def test_numbers_that_are_on_no_record_are_told_as_ranges() -> None:
-    seen = {0: [0, 1, 2, 7, 8], 1: [3, 2, 1, 0], 2: [1]}
-    said = ["node 0: numbers 3 to 6", "node 2: numbers 0 to 0", "node 3: numbers 0 to 1"]
-    assert list(missing(seen, {0: 9, 1: 4, 2: 2, 3: 2})) == said

@@ -1,23 +1,70 @@
 """Judgements and tables of the bench: lost and doubled messages, gaps, delays, and the pages."""
 
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import tango
 
+from facade.kernel.clock import ManualClock
+from facade.kernel.errors import InfraError
+from sdp_facade_lab.bench.blocks import _flat
 from sdp_facade_lab.bench.delays import shown_after
 from sdp_facade_lab.bench.listening import HeardEvent
-from sdp_facade_lab.bench.lost_broker import verdicts
-from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, with_tables
-from sdp_facade_lab.bench.standby import _longest
+from sdp_facade_lab.bench.report import BenchOutcome, Report, machine, none_of, with_tables
+from sdp_facade_lab.bench.restarts import Waits, _judge, refusals, refused
+from sdp_facade_lab.bench.standby import SeenService, _longest
+from sdp_facade_lab.bench.standby import _judge as _judge_standby
+from sdp_facade_lab.bench.stream_processors import PEERS, Window, demand_right
 from sdp_facade_lab.bench.sweep import ROWS, SweepResult, SweepRow
 from sdp_facade_lab.bench.sweep_tables import TABLES, figure, tables
+from sdp_facade_lab.bench.web import missed_frames
 
 
-@pytest.mark.parametrize(("kept", "lost", "doubled"), [(1000, 0, 0), (990, 10, 0), (1001, 0, 1)])
-def test_each_message_lost_or_doubled_is_told(kept, lost, doubled):
-    assert [one.found for one in verdicts(kept, 1000)] == [f"{lost} of 1,000", f"{doubled} of 1,000"]
-    assert [one.reached for one in verdicts(kept, 1000)] == [not lost, not doubled]
+@pytest.mark.parametrize(("kept", "off"), [(1000, 0), (990, -10), (1001, 1)])
+def test_a_message_lost_or_doubled_is_told(kept: int, off: int) -> None:
+    verdict = none_of("messages on the topic less those sent", kept - 1000, " of 1,000")
+    assert (verdict.found, verdict.reached) == (f"{off} of 1,000", not off)
+
+
+@pytest.mark.parametrize(("numbers", "missed"), [([[1, 2, 3], [2, 3]], 0), ([[1, 3], [2]], 1), ([[1], []], 1)])
+def test_a_browser_that_got_nothing_has_missed_frames(numbers: list[list[int]], missed: int) -> None:
+    assert missed_frames(numbers) == missed
+
+
+def test_a_refusal_after_400_ms_is_told_as_400_ms() -> None:
+    running: Any = SimpleNamespace(clock=ManualClock())
+
+    def call() -> None:
+        running.clock.sleep(0.4)
+        raise tango.DevFailed
+
+    took = {"On": refused(running, call, 3), "Off": []}
+    assert [(one.found, one.word) for one in refusals(took)] == [("400 ms", "REACHED"), ("-", "NOT MEASURED")]
+
+
+def test_a_change_in_which_no_record_came_has_no_wait() -> None:
+    (verdict,) = _judge({"a worker is added": Waits(longest=0.0, records=0)})
+    assert verdict.word == "NOT MEASURED"
+
+
+@pytest.mark.parametrize(
+    ("samples", "word"), [([100.0] * 7, "REACHED"), ([*range(100, 140)], "NOT REACHED"), ([100.0] * 3, "NOT MEASURED")]
+)
+def test_memory_that_was_looked_at_too_seldom_is_not_judged(samples: list[float], word: str) -> None:
+    assert _flat("control", samples).word == word
+
+
+@pytest.mark.parametrize(
+    ("window", "says"),
+    [(Window(0, 8, 1, 2.0, 2.0, 2.0), "no such window"), (Window(0, 7, 2, 2.0, 2.0, 2.0), "count=1")],
+)
+def test_a_window_with_another_count_or_that_no_record_makes_is_named(window: Window, says: str) -> None:
+    right = {(0, 7): Window(0, 7, 1, 2.0, 2.0, 2.0)}
+    demand_right(PEERS[0], right, right)
+    with pytest.raises(InfraError, match=says):
+        demand_right(PEERS[0], {(window.node, window.window): window}, right)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +74,14 @@ def test_each_message_lost_or_doubled_is_told(kept, lost, doubled):
 def test_the_gap_of_a_hand_over_counts_however_long_it_is(times: list[float], longest: float | None) -> None:
     """The change is at 2.05; what begins more than 6 s later is none of its."""
     assert _longest(times, [2.05]) == longest
+
+
+@pytest.mark.parametrize("instance", ["control", "alerts"])
+def test_a_service_that_no_client_ever_got_is_not_measured(instance: str) -> None:
+    """Without a command or an alert there was no row about them."""
+    found = {one.what: one.word for one in _judge_standby(instance, SeenService(), [(False, 1.0), (True, 9.0)])}
+    assert len(found) == 6
+    assert {word for what, word in found.items() if "events again" not in what} == {"NOT MEASURED"}
 
 
 BEGIN = 1_795_276_800

@@ -18,6 +18,7 @@ from facade.kernel.clock import ManualClock
 from facade.kernel.config import FILE_VARIABLE, Settings
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
+from sdp_facade_lab import recorded_night
 from sdp_facade_lab.debian import UnpackedRoot
 from sdp_facade_lab.demo import shipping, tm
 from sdp_facade_lab.demo.flows import AlertChapter, CommandChapter
@@ -168,6 +169,27 @@ def test_each_process_logs_in_as_its_role_and_tango_clients_do_not(demo: Demo, t
     assert demo.deployment.logins == {one.removeprefix("sdp-") for one in demo.processes.logins.values() if one}
 
 
+def test_a_worker_that_reads_further_than_it_needs_hides_no_other(demo: Demo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that got records meanwhile made up for those that were still to be read."""
+
+    def extents(topics: set[str]) -> Any:
+        of_heaps = {0: (0, 10), 1: (0, 10)}
+        return {name: SimpleNamespace(ranges=of_heaps if name == "ingest.heaps" else {}) for name in topics}
+
+    monkeypatch.setattr(recorded_night, "KafkaTopicWatch", lambda _: SimpleNamespace(extents=extents))
+    looks = iter([{0: 15, 1: 5}, {0: 15, 1: 10}])
+
+    def described(*_: object) -> Any:
+        at = next(looks).items()
+        return SimpleNamespace(
+            positions=[SimpleNamespace(topic="ingest.heaps", partition=one, committed=to) for one, to in at]
+        )
+
+    monkeypatch.setattr(recorded_night, "describe_group", described)
+    RecordedNight(demo.deployment, demo.options.folder).read(demo.deployment, "aggregate")
+    assert next(looks, None) is None
+
+
 @pytest.mark.parametrize(
     ("told", "has_begun"),
     [
@@ -254,63 +276,37 @@ SUBARRAY_COMMANDS = {command.name: command for command in load().classes["SdpSub
 
 
 class Subarray:
-    """A subarray that executes each command at once; of those in `silent` no event comes."""
+    """What TM uses of a subarray that executes each command at once; of those in `silent` no event comes."""
 
     def __init__(self, *silent: str) -> None:
         self.silent = silent
-        self.state, self.obs_state, self.result = "OFF", "EMPTY", ()
+        self.values = {"State": "OFF", "obsState": LABELS.index("EMPTY"), "longRunningCommandResult": ()}
         self.taken: list[str] = []
         """Names of the commands that were executed, in order."""
         self.listeners: dict[int, tuple[str, Callable[[Any], None]]] = {}
-        self.events_arrive = True
 
-    def call(self, name: str, *arguments: str) -> Any:
-        self.events_arrive = name not in self.silent
+    def command_inout(self, name: str, *arguments: str) -> Any:
         self.taken.append(name)
-        id = f"{len(self.taken)}_{name}"
-        command = SUBARRAY_COMMANDS[name]
-        if command.transitional:
-            self.show("obsState", command.transitional)
-        self.show("State" if command.reports == "State" else "obsState", command.targets[0])
-        self.result = (id, json.dumps([0, "done"]))
-        self.tell("longRunningCommandResult")
-        self.events_arrive = True
+        id, command = f"{len(self.taken)}_{name}", SUBARRAY_COMMANDS[name]
+        states = [command.transitional] * bool(command.transitional) + [command.targets[0]]
+        changes: list[tuple[str, Any]] = [("obsState", LABELS.index(one)) for one in states if one in LABELS]
+        changes = [("State", command.targets[0])] if command.reports == "State" else changes
+        for attribute, value in (*changes, ("longRunningCommandResult", (id, json.dumps([0, "done"])))):
+            self.values[attribute] = value
+            for listened, listener in list(self.listeners.values()):
+                if listened == attribute and name not in self.silent:
+                    listener(self.event(attribute))
         return [2], [id]
 
-    def show(self, attribute: str, label: str) -> None:
-        if attribute == "State":
-            self.state = label
-        else:
-            self.obs_state = label
-        self.tell(attribute)
-
-    def tell(self, attribute: str) -> None:
-        for name, listener in list(self.listeners.values()):
-            if name == attribute and self.events_arrive:
-                listener(self.event(attribute))
-
     def event(self, attribute: str) -> Any:
-        values = {
-            "State": self.state,
-            "obsState": LABELS.index(self.obs_state),
-            "longRunningCommandResult": self.result,
-        }
-        value = values[attribute]
+        value = self.values[attribute]
         lines = len(value) if isinstance(value, tuple) else 1
         # As Tango does: the name in lower case, None for an empty spectrum.
         shown = SimpleNamespace(name=attribute.lower(), value=None if value == () else value, dim_x=lines)
         return SimpleNamespace(err=False, attr_value=shown)
 
-
-class Proxy:
-    """What TM uses of a DeviceProxy."""
-
-    def __init__(self, server: Subarray) -> None:
-        self._server = server
-        self.command_inout = server.call
-
     def state(self) -> tango.DevState:
-        return getattr(tango.DevState, self._server.state)
+        return getattr(tango.DevState, str(self.values["State"]))
 
     def ping(self) -> int:
         return 1
@@ -319,16 +315,16 @@ class Proxy:
         return SimpleNamespace(enum_labels=LABELS)
 
     def subscribe_event(self, attribute: str, kind: tango.EventType, listener: Callable[[Any], None]) -> int:
-        number = max(self._server.listeners, default=0) + 1
-        self._server.listeners[number] = (attribute, listener)
-        listener(self._server.event(attribute))
+        number = max(self.listeners, default=0) + 1
+        self.listeners[number] = (attribute, listener)
+        listener(self.event(attribute))
         return number
 
     def unsubscribe_event(self, number: int) -> None:
-        del self._server.listeners[number]
+        del self.listeners[number]
 
     def GetCommandHistory(self, most: int) -> str:
-        newest = list(enumerate(self._server.taken, 1))[::-1]
+        newest = list(enumerate(self.taken, 1))[::-1]
         return json.dumps([{"id": f"{number}_{name}", "name": name} for number, name in newest[:most]])
 
 
@@ -336,13 +332,13 @@ def test_events_that_never_come_are_made_up_for(tmp_path: Path, monkeypatch: pyt
     """D29: Tango loses events without a word, of a connection that is being made for example."""
     server = Subarray("Configure", "Off")
     monkeypatch.setattr(tm, "_LOOK", 0.01)
-    monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: Proxy(server))
+    monkeypatch.setattr(tm.tango, "DeviceProxy", lambda name: server)
     journal = JournalWriter(tmp_path / "journal.json")
     Commanded("host:1", "mid-sdp/subarray/01", journal, ManualClock()).go_through(OBSERVATION, 0.0, {})
     given = read_journal(tmp_path / "journal.json").given
     assert server.taken == [step.command for step in OBSERVATION]
     assert [one.id for one in given if one.id] == [f"{n}_{name}" for n, name in enumerate(server.taken, 1)]
-    assert server.state == "OFF"
+    assert server.values["State"] == "OFF"
     assert len(server.listeners) == 3
 
 

@@ -131,7 +131,16 @@ def test_a_folder_that_cannot_be_made_is_one_line(
     assert capsys.readouterr().err == f"error: {tmp_path}/file/state: Not a directory; name another path\n"
 
 
-@pytest.mark.parametrize("words", [["nonsense"], ["demo", "--rate", "fast"], ["serve"], ["infra", "start", "nothing"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nonsense"],
+        ["demo", "--rate", "fast"],
+        ["serve"],
+        ["infra", "start", "nothing"],
+        ["bench", "--page", "none.md", "--only", "x"],
+    ],
+)
 def test_a_wrong_call_is_2(words: list[str]) -> None:
     assert CliRunner().invoke(app, words).exit_code == 2
 

@@ -138,7 +138,6 @@ def archive(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     ]
     load_1, *_ = os.getloadavg()
     return BenchOutcome(
-        name="archive",
         what="records to files beside a bare loop that writes their bytes to the disk, and what is read from the files",
         verdicts=tuple(verdicts),
         notes=(f"load average {load_1:.1f} at the end",),
@@ -183,16 +182,15 @@ def _columnar(testbed: Testbed, folder: Path, pairs: int, batches: int) -> Itera
     beside = ratios((ours.rate, beside.rate) for ours, beside in found)
     bar = rate >= 400 or beside.median >= 0.5
     text = f"{rate:,.0f} MB/s beside {raw:,.0f} MB/s: {beside}"
-    yield BarVerdict(what="columnar batches: worker", bar=">= 400 MB/s or 0.5 x bare", found=text, reached=bar)
+    yield BarVerdict("columnar batches: worker", text, bar=">= 400 MB/s or 0.5 x bare", reached=bar)
     (timing, _), *_ = found
     last, first = timing.marks[-1], timing.marks[0]
     cpu = filled.cpu + broker + (last.cpu - first.cpu) + (last.broker_cpu - first.broker_cpu) + nexus.cpu
     seconds = filled.seconds + timing.seconds + nexus.seconds
     paper, cores = _PAPER
     yield BarVerdict(
-        what="generator, Kafka, archive, NeXus, one after the other",
-        bar="",
-        found=f"{size / cpu:.0f} MB/s for each core, {size / seconds:.0f} MB/s; NeXus {size / nexus.seconds:.0f} MB/s"
+        "generator, Kafka, archive, NeXus, one after the other",
+        f"{size / cpu:.0f} MB/s for each core, {size / seconds:.0f} MB/s; NeXus {size / nexus.seconds:.0f} MB/s"
         f" (paper 003: from {paper} MB/s on a machine of {cores} cores; how many worked is not known)",
     )
     yield _replay(testbed, folder / "columnar", batches * ROWS / RATE, "columnar batches")
@@ -217,7 +215,7 @@ def _replay(testbed: Testbed, folder: Path, seconds: float, what: str) -> BarVer
         share = sum(len(columns.values) for columns in some) / played
         bare = seconds * share / (clock.monotonic() - began)
     text = f"{found:.1f} x; the client alone, from memory: {bare:.1f} x"
-    return BarVerdict(what=f"replay at max, {NODES} nodes, {what}", bar=">= 10 x", found=text, reached=found >= 10)
+    return BarVerdict(f"replay at max, {NODES} nodes, {what}", text, bar=">= 10 x", reached=found >= 10)
 
 
 def _verify(folder: Path, clock: Clock) -> BarVerdict:
@@ -233,7 +231,7 @@ def _verify(folder: Path, clock: Clock) -> BarVerdict:
         raise ValueError(f"{folder}: expected an archive without faults")
     found = size / (clock.monotonic() - began)
     text = f"{found:.2f} GB/s beside {raw:.2f} GB/s of a loop that reads and hashes"
-    return BarVerdict(what="verify, from the page cache", bar=">= 1 GB/s", found=text, reached=found >= 1)
+    return BarVerdict("verify, from the page cache", text, bar=">= 1 GB/s", reached=found >= 1)
 
 
 def _beside(what: str, found: Ratios, text: str) -> BarVerdict:
@@ -322,7 +320,7 @@ def _history(folder: Path, clock: Clock, seconds: int) -> Iterable[BarVerdict]:
     yield at_most(f"{hours}, a value a minute, after the first look", minutely_again, 100, "ms")
     yield at_most(f"{hours}, a value a second, after the first look", again, 100, "ms")
     firsts = f"{minutely:.0f} ms with a value a minute, {each:.0f} ms with a value a second"
-    yield BarVerdict(what=f"{hours}, the first look", bar="", found=firsts)
+    yield BarVerdict(f"{hours}, the first look", firsts)
     yield at_most(f"all {_DEVICES * _ATTRIBUTES + 1:,} attributes at a time", whole / 1e3, 2, "s")
 
 

@@ -120,15 +120,14 @@ def blocks(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         parts[label] = system.result(client, list[Sample])
         system.processes.check()
     return BenchOutcome(
-        name="blocks",
         what="state of a processing block on the bus -> event of newestFailure in another process",
         verdicts=(
             *(verdict for name, samples in parts.items() for verdict in hop_verdicts(name, samples)),
             at_most(f"time to publish {records:,} states", published.seconds, 1.01 * records / PER_SECOND, "s"),
             BarVerdict(
-                what="every block is counted once by SdpMaster",
+                "every block is counted once by SdpMaster",
+                "no" if behind is None else f"yes, {behind:.1f} s after the last record",
                 bar="yes",
-                found="no" if behind is None else f"yes, {behind:.1f} s after the last record",
                 reached=behind is not None,
             ),
             *(_flat(name, samples) for name, samples in memory.items()),
@@ -156,7 +155,7 @@ def _flat(name: str, samples: Sequence[float]) -> BarVerdict:
     rise = flatness(samples)
     text = "-" if rise is None else f"{rise:+.1%}, at most {max(samples):.0f} MB"
     what = f"memory of the device server {name}, last quarter over the first"
-    return BarVerdict(what=what, bar=f"<= {RISE_BAR:.0%}", found=text, reached=rise is None or rise <= RISE_BAR)
+    return BarVerdict(what, text, bar=f"<= {RISE_BAR:.0%}", reached=None if rise is None else rise <= RISE_BAR)
 
 
 def _shown(system: Deployment) -> int:

@@ -362,7 +362,6 @@ def brokers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             rates = ", ".join(f"{what} {run.rate:,.0f}/s" for what, run in found[-1].items())
             testbed.progress.step(f"  round {number + 1} of {_ROUNDS}: {rates}")
     return BenchOutcome(
-        name="brokers",
         what=f"messages of {SIZE} B over Kafka, RabbitMQ {rabbitmq_version()} and ZeroMQ",
         verdicts=tuple(verdicts(found, halves)),
     )
@@ -372,14 +371,14 @@ def verdicts(found: list[dict[str, Run]], halves: Mapping[str, list[float]]) -> 
     for what in found[0]:
         if what != KAFKA:
             rate = ratios((one[KAFKA].rate, one[what].rate) for one in found)
-            yield BarVerdict(what=f"Kafka / {what}, messages/s", bar="", found=str(rate))
+            yield BarVerdict(f"Kafka / {what}, messages/s", str(rate))
         if what != KAFKA and all(one[what].broker for one in found):
             used = ratios((_per_core(one[KAFKA]), _per_core(one[what])) for one in found)
-            yield BarVerdict(what=f"Kafka / {what}, messages per second of the broker's core", bar="", found=str(used))
+            yield BarVerdict(f"Kafka / {what}, messages per second of the broker's core", str(used))
     for what, each in halves.items():
         spread = quantiles(each)
         text = spread.text(1e6, "µs") if spread else "-"
-        yield BarVerdict(what=f"one way, {what}", bar="", found=text)
+        yield BarVerdict(f"one way, {what}", text)
 
 
 def _per_core(run: Run) -> float:

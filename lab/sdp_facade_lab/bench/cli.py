@@ -71,7 +71,11 @@ def bench(
     report: Annotated[Path, typer.Option(help="JSON file for everything measured.")] = DEFAULT_REPORT,
     page: Annotated[
         Path | None,
-        typer.Option(help="Page in Markdown whose blocks `<!-- bench NAME -->` get the tables, as of `sweep`."),
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Page in Markdown whose blocks `<!-- bench NAME -->` get the tables, as of `sweep`.",
+        ),
     ] = None,
 ) -> None:
     """Measure the facade beside the raw limits of this machine, with a Kafka and a Tango database of its own.
@@ -117,7 +121,7 @@ def _measure(made: Testbed, name: str, *, quick: bool) -> BenchOutcome:
     made.progress.step(name)
     try:
         measure: Measure = getattr(import_module(module), function)
-        return measure(made, quick=quick)
+        return msgspec.structs.replace(measure(made, quick=quick), name=name)
     except (FacadeError, OSError, ImportError, ValueError, msgspec.MsgspecError) as error:
         return BenchOutcome(name=name, what="", verdicts=(), failure=f"{type(error).__name__}: {error}")
 

@@ -174,7 +174,6 @@ def low_rate(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         sent = running.result(follower, dict[str, dict[str, list[int]]], 60.0)
         found = {one: quantiles(delays) for one, delays in delays_of(heard, watched, sent).items()}
     return BenchOutcome(
-        name="low-rate",
         what=f"own time of a notification of a low rate, or of a metric at {METRICS:g} MB/s -> Tango event that shows"
         f" it, beside {RATE:,.0f} heap notifications/s",
         verdicts=tuple(_verdict(one, spread) for one, spread in found.items()),

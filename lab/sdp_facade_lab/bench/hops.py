@@ -384,7 +384,6 @@ def large_commands(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         samples = system.result(system.play(call_commands, ends=True, **task), list[Sample])
     whole = quantiles([s.whole for s in samples])
     return BenchOutcome(
-        name="large-commands",
         what=f"as commands, with an argument of {_LARGE // 1024} KiB",
         verdicts=(at_most("p99 of the outcome", whole.p99 if whole else None, _LARGE_BAR, "s"),),
     )
@@ -420,7 +419,6 @@ def _under_three_loads(testbed: Testbed, kind: str, what: str, *, quick: bool) -
         testbed.progress.wait(_SETTLE, "warm-up")
         parts[label] = measure(label)[kind]
     return BenchOutcome(
-        name=kind,
         what=what,
         verdicts=tuple(verdict for label, samples in parts.items() for verdict in hop_verdicts(label, samples)),
     )
@@ -432,6 +430,4 @@ def hop_verdicts(label: str, samples: Sequence[Sample]) -> list[BarVerdict]:
         return []
     ratio = whole.p99 / bare.p99
     found = f"{ratio:.2f} ({whole.p99 * 1e3:.1f} ms beside {bare.p99 * 1e3:.1f} ms)"
-    return [
-        BarVerdict(what=f"p99 / p99 of the bare hops, {label}", bar=f"<= {BAR:g}", found=found, reached=ratio <= BAR)
-    ]
+    return [BarVerdict(f"p99 / p99 of the bare hops, {label}", found, bar=f"<= {BAR:g}", reached=ratio <= BAR)]

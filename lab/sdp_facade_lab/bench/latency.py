@@ -14,7 +14,7 @@ import tango
 from sdp_facade_lab.bench.delays import Delays, Watched, delays_of, keys_of, read_times
 from sdp_facade_lab.bench.listening import HeardEvent, Listening, listen
 from sdp_facade_lab.bench.load import NODES, RATE, SIMULATOR, stream
-from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, quantiles
+from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, Quantiles, at_most, none_of, quantiles
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.gauges import in_words
 from sdp_facade_lab.roles import RoleContext
@@ -77,11 +77,10 @@ def latency(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         heard = listen(running, _of_nodes(running, ATTRIBUTE), RATE, seconds, warm_up=WARM_UP)
         found = quantiles(_delays(running, heard))
     return BenchOutcome(
-        name="latency",
         what="each notification: from its own time to the Tango event of the window that holds it",
         verdicts=(
             at_most("p99, notification to event", found.p99 if found else None, _WINDOW + SLACK, "s"),
-            BarVerdict(what="all, notification to event", bar="", found=found.text(1, "s") if found else "-"),
+            BarVerdict("all, notification to event", found.text(1, "s") if found else "-"),
         ),
         notes=(
             f"the sender slipped by {heard.sent.slipped:.2f} s; the client got {heard.listened.errors} errors"
@@ -133,7 +132,6 @@ def reads(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         calls = running.result(client, list[TimedCall], 30.0)
     by_phase = {name: list(part) for name, part in divide(calls, phases)}
     return BenchOutcome(
-        name="reads",
         what="time to answer of State(), read_attribute and read_attributes, by what the bus is doing",
         verdicts=tuple(_verdicts(by_phase)),
         notes=tuple(f"{name}: {_in_words(part)}" for name, part in by_phase.items()),
@@ -175,7 +173,7 @@ def _verdicts(by_phase: dict[str, list[TimedCall]]) -> Iterable[BarVerdict]:
         found = _spread(part)
         yield at_most(f"longest answer, {name}", found.highest * 1000 if found else None, LONGEST_BAR, "ms")
     failed = sum(call.failed for part in by_phase.values() for call in part)
-    yield BarVerdict(what="calls that failed", bar="0", found=str(failed), reached=failed == 0)
+    yield none_of("calls that failed", failed)
 
 
 def _spread(calls: Iterable[TimedCall]) -> Quantiles | None:
@@ -199,15 +197,9 @@ def live(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     notes: list[str] = []
     found = {form: _held(testbed, notes, quick=quick, summed=form == "summed") for form in ("columns", "summed")}
     return BenchOutcome(
-        name="live",
         what="nodes at 31,800 notifications/s each, as columnar batches, with all that belongs to them on this machine",
         verdicts=tuple(
-            BarVerdict(
-                what=f"nodes held, {form}",
-                bar="≥ 100",
-                found=f"{held} ({held * NODE_RATE:,.0f}/s)",
-                reached=held >= 100,
-            )
+            BarVerdict(f"nodes held, {form}", f"{held} ({held * NODE_RATE:,.0f}/s)", bar="≥ 100", reached=held >= 100)
             for form, held in found.items()
         ),
         notes=tuple(notes),
@@ -278,7 +270,6 @@ def scale(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     seconds = 15.0 if quick else 40.0
     runs = [_run(testbed, form, rack, seconds) for form, rack in _SCALES]
     return BenchOutcome(
-        name="scale",
         what=f"{ALL_NODES:,} SdpIngestNode devices on one machine, each to be updated at 1 Hz;"
         f" {RATE_PER_NODE:g} notifications/s of each node, and {ALL_NODES * len(ATTRIBUTES):,} attributes watched",
         verdicts=tuple(verdict for verdicts, _ in runs for verdict in verdicts),
@@ -305,9 +296,9 @@ def _run(testbed: Testbed, form: str, rack: int, seconds: float) -> tuple[Sequen
     memory = {name: used for name, used in heard.memory.items() if name not in _NOT_OURS}
     verdicts = (
         BarVerdict(
-            what=f"{name}: attributes with an event each second",
+            f"{name}: attributes with an event each second",
+            f"{len(complete):,} of {everything:,}; {rate:,.0f} events/s",
             bar="all",
-            found=f"{len(complete):,} of {everything:,}; {rate:,.0f} events/s",
             reached=len(complete) == everything,
         ),
         at_most(f"{name}: p99 of the time between events", spread.p99 if spread else None, 1.3, "s"),

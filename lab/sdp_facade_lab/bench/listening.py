@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -92,21 +93,20 @@ def listen(
     seconds: float,
     *,
     warm_up: float,
-    columnar: bool = False,
-    summed: bool = False,
-    senders: int = 1,
     last_events: float = _LAST_EVENTS,
+    **form: Any,
 ) -> Listening:
     """Listen to attributes of devices beside notifications.
 
-    `last_events`: time after which the events of the last window have arrived [s].
+    `last_events`: time after which the events of the last window have arrived [s]. `form`: of the notifications, as
+    `LoadStream` has it.
     """
     progress, clock = system.progress, system.clock
     progress.step(f"  subscribing to {sum(map(len, attributes.values())):,} attributes")
     keep = round(seconds + warm_up) * _EVENTS_EACH
     client = system.play(hear, attributes=attributes, keep=keep)
     system.await_ready(client, 120.0)
-    heaps = stream(system, rate, columnar=columnar, summed=summed, senders=senders)
+    heaps = stream(system, rate, **form)
     progress.wait(warm_up, "warm-up")
     begin, cpu, slipped = clock.now(), cpu_of_all(system), heaps.report().slipped
     progress.wait(seconds, "listening")

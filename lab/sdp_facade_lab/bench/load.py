@@ -27,7 +27,7 @@ from facade.sdp.batches import header_of
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import RawSender
 from sdp_facade_lab.deployment import Deployment
-from sdp_facade_lab.roles import RoleContext
+from sdp_facade_lab.roles import Play, RoleContext
 
 TOPIC = "ingest.heaps"
 SIMULATOR = "simulate"
@@ -99,9 +99,7 @@ def fill_topic(deployment: Deployment, records: int, *, scan_id: int = 1, nodes:
     """Fill a topic in a process of its own, and wait until the disk is quiet again."""
     say = deployment.progress.step
     say(f"  filling {deployment.settings.prefix}{TOPIC} with {records:,} notifications of {nodes} nodes")
-    role = deployment.play(fill, ends=True, records=records, scan_id=scan_id, nodes=nodes)
-    filled = deployment.result(role, Filled, 1800.0)
-    os.sync()  # or the broker's pages are written out while the first run is timed, and only then
+    filled = _filled(deployment, fill, records=records, scan_id=scan_id, nodes=nodes)
     say(
         f"  filled: {filled.value_bytes / 1e6:,.0f} MB, {filled.value_bytes / records:.0f} B each,"
         f" {records / filled.seconds:,.0f}/s"
@@ -152,10 +150,9 @@ class LoadStream:
         return all(file.exists() for file in self._files.values())
 
 
-def stream(
-    deployment: Deployment, rate: float, *, columnar: bool = False, summed: bool = False, senders: int = 1
-) -> LoadStream:
-    made = LoadStream(deployment, rate, columnar=columnar, summed=summed, senders=senders)
+def stream(deployment: Deployment, rate: float, **form: Any) -> LoadStream:
+    """Begin to send, in a form as `LoadStream` has it."""
+    made = LoadStream(deployment, rate, **form)
     deployment.progress.demand(made.is_sending, 30.0, "the first records")
     return made
 
@@ -187,9 +184,12 @@ def fill_batches(
 ) -> Filled:
     deployment.progress.step(f"  filling the topic with {batches:,} batches of {nodes} nodes")
     how: dict[str, Any] = {"scan_id": scan_id, "nodes": nodes, "partitions": partitions, "summed": summed}
-    role = deployment.play(fill_columnar, ends=True, records=batches, **how)
-    filled = deployment.result(role, Filled, 1800.0)
-    os.sync()
+    return _filled(deployment, fill_columnar, records=batches, **how)
+
+
+def _filled(deployment: Deployment, role: Play, **task: Any) -> Filled:
+    filled = deployment.result(deployment.play(role, ends=True, **task), Filled, 1800.0)
+    os.sync()  # or the broker's pages are written out while the first run is timed, and only then
     return filled
 
 

@@ -109,9 +109,8 @@ def logs(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             verdicts.append(at_least(f"{form}: one worker, M records/s", rates, BAR))
         else:
             rate = statistics.median(one.rate * each for one in found) / MEGA
-            verdicts.append(BarVerdict(what=f"{form}, {each} in each: one worker", bar="", found=f"{rate:.2f} M/s"))
+            verdicts.append(BarVerdict(f"{form}, {each} in each: one worker", f"{rate:.2f} M/s"))
     return BenchOutcome(
-        name="logs",
         what="one worker of logs (decoding, sums, numbers of shippers, transactions), M records/s",
         verdicts=tuple(verdicts),
     )
@@ -146,7 +145,6 @@ def flood(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             filled = system.result(flooding, Filled)
             rates[label] = filled.value_bytes / filled.seconds / MEGA
     return BenchOutcome(
-        name="flood",
         what="alerts and commands beside one node that writes logs as fast as the broker takes them",
         verdicts=tuple(_verdicts(found)),
         notes=(*(f"{label}: {rate:.1f} MB/s of logs" for label, rate in rates.items()),),
@@ -171,5 +169,5 @@ def _verdicts(found: dict[str, Measured]) -> list[BarVerdict]:
             ratio = p99[label] / p99[_QUIET]
             text = f"{ratio:.2f} ({p99[label] * 1e3:.1f} ms beside {p99[_QUIET] * 1e3:.1f} ms)"
             bar, reached = (f"<= {_QUOTA_BAR:.2f}", ratio <= _QUOTA_BAR) if label == _LIMITED else ("", None)
-            verdicts.append(BarVerdict(what=f"{name}: p99 / p99 quiet, {label}", bar=bar, found=text, reached=reached))
+            verdicts.append(BarVerdict(f"{name}: p99 / p99 quiet, {label}", text, bar=bar, reached=reached))
     return verdicts

@@ -22,8 +22,8 @@ from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.errors import BusError
 
 
-def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, timeout: float = 0.1) -> Iterator[int]:
-    """Consume a topic from its beginning without end, and give how many records each call of the client gave.
+def bare_batches(connection: Connection, topic: str, *, group: str, batch: int) -> Iterator[int]:
+    """Consume a topic from its beginning without end, and give how many records each call of the client gave, or 0.
 
     Parameters
     ----------
@@ -31,8 +31,6 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
         A consumer group that has never committed anything.
     batch
         Most records of one call.
-    timeout
-        Longest wait in one call [s]; a call that gave nothing is 0.
     """
     name = connection.prefix + group
     settings = {
@@ -44,7 +42,7 @@ def bare_batches(connection: Connection, topic: str, *, group: str, batch: int, 
     consumer = connection.consumer(BusHealth(), settings)
     # A subscription and not an assignment: the worker's own start has the same steps.
     consumer.subscribe([connection.topic(topic)])
-    for messages in _consumed(consumer, connection.topic(topic), batch, timeout):
+    for messages in _consumed(consumer, connection.topic(topic), batch, 0.1):
         yield len(messages)
 
 

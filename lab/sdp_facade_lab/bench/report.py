@@ -47,13 +47,13 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
         return f"p50 {p50}, p99 {p99}, max {highest} {unit} of {self.count:,}"
 
 
-class BarVerdict(msgspec.Struct, frozen=True, kw_only=True):
+class BarVerdict(msgspec.Struct, frozen=True):
     """One figure beside its bar."""
 
     what: str
-    bar: str
-    """Empty: there is none."""
     found: str
+    bar: str = ""
+    """Empty: there is none."""
     reached: bool | None = None
     """None: there is no bar."""
 
@@ -67,7 +67,8 @@ class BarVerdict(msgspec.Struct, frozen=True, kw_only=True):
 class BenchOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one measurement found."""
 
-    name: str
+    name: str = ""
+    """Of the measurement, by which the command knows it."""
     what: str
     verdicts: tuple[BarVerdict, ...]
     notes: tuple[str, ...] = ()
@@ -151,13 +152,18 @@ def flatness(samples: Sequence[float], warm_up: float = 0.1) -> float | None:
 
 
 def at_least(what: str, found: Ratios, bar: float) -> BarVerdict:
-    return BarVerdict(what=what, bar=f">= {bar:g}", found=str(found), reached=found.median >= bar)
+    return BarVerdict(what, str(found), bar=f">= {bar:g}", reached=found.median >= bar)
 
 
 def at_most(what: str, found: float | None, bar: float, unit: str) -> BarVerdict:
     """Judge a figure that must not be above the bar; None: it could not be measured."""
     text = "-" if found is None else f"{found:.4g} {unit}"
-    return BarVerdict(what=what, bar=f"<= {bar:g} {unit}", found=text, reached=None if found is None else found <= bar)
+    return BarVerdict(what, text, bar=f"<= {bar:g} {unit}", reached=None if found is None else found <= bar)
+
+
+def none_of(what: str, count: int, more: str = "") -> BarVerdict:
+    """Judge a number that must be 0; `more` is said after it."""
+    return BarVerdict(what, f"{count:,}{more}", bar="0", reached=count == 0)
 
 
 def summary(outcomes: Iterable[BenchOutcome]) -> list[tuple[str, str, str, str, str]]:

@@ -52,7 +52,6 @@ def secured(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                     rates.append(f"{rate:,.0f}/s to {side}")
             found.append(made)
     return BenchOutcome(
-        name="secured",
         what=f"{SECURED} beside {OPEN}",
         verdicts=(*verdicts, *hop_verdicts(found)),
         notes=(SHARED.format(machine().cores), f"notifications sent {_LOADED}: {', '.join(rates)}"),
@@ -93,8 +92,8 @@ def worker_verdicts(pairs: Pairs) -> list[BarVerdict]:
     rate = ratios((one.rate, other.rate) for one, other in pairs)
     used = ratios((one.cpu_per_million, other.cpu_per_million) for one, other in pairs)
     return [
-        BarVerdict(what="worker, JSON: rate", bar="", found=f"{rate}: {secured:.3g} M/s beside {open_:.3g} M/s"),
-        BarVerdict(what="worker, JSON: its processor time for a record", bar="", found=str(used)),
+        BarVerdict("worker, JSON: rate", f"{rate}: {secured:.3g} M/s beside {open_:.3g} M/s"),
+        BarVerdict("worker, JSON: its processor time for a record", str(used)),
     ]
 
 
@@ -107,5 +106,5 @@ def hop_verdicts(rounds: Sequence[SecuredRound]) -> list[BarVerdict]:
             ratio = ratios(zip(each[SECURED], each[OPEN], strict=True))
             secured, open_ = (statistics.median(each[side]) * 1e3 for side in (SECURED, OPEN))
             text = f"{ratio if ratio.pairs > 1 else f'{ratio.median:.2f}'}: {secured:.1f} ms beside {open_:.1f} ms"
-            verdicts.append(BarVerdict(what=f"{name}: {quantile}", bar="", found=text))
+            verdicts.append(BarVerdict(f"{name}: {quantile}", text))
     return verdicts

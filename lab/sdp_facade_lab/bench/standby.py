@@ -174,9 +174,8 @@ def standby(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 numbers = [number for _, number in seen.alerts]
                 right = numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= sent and not seen.lost
                 what = f"alerts: numbers from 1 on at a client, each once; {sent} were sent"
-                verdicts.append(BarVerdict(what=what, bar=f">= {sent}", found=f"{len(numbers)}", reached=right))
+                verdicts.append(BarVerdict(what, f"{len(numbers)}", bar=f">= {sent}", reached=right))
     return BenchOutcome(
-        name="standby",
         what="from the stop or kill of a device server to what its standby serves under the same names",
         verdicts=tuple(verdicts),
         figures=figures,
@@ -226,9 +225,9 @@ def _judge(instance: str, seen: SeenService, changes: Sequence[tuple[bool, float
         at = [when for was_kill, when in changes if was_kill == is_kill]
         bar = KILLED_BAR if is_kill else PLANNED_BAR
         yield at_most(f"{instance} {how}: longest gap of values", _longest(seen.values, at), bar, "s")
-        if seen.commands:
+        if _ASKED[instance][1]:
             yield at_most(f"{instance} {how}: longest gap of commands", _longest(seen.commands, at), bar, "s")
-        if seen.alerts:
+        if instance == "alerts":
             alerts = _longest([time for time, _ in seen.alerts], at)
             yield at_most(f"{instance} {how}: longest silence between two alerts", alerts, KILLED_BAR, "s")
         events = max(min((one for one in seen.events if one > when), default=float("inf")) - when for when in at)

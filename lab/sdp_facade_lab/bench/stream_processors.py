@@ -27,7 +27,7 @@ from facade.kernel.icd.topic_model import Topic
 from sdp_facade_lab.bench.load import RATE, TOPIC, stream
 from sdp_facade_lab.bench.raw import bare_values
 from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, ratios
-from sdp_facade_lab.bench.throughput import run_worker
+from sdp_facade_lab.bench.throughput import installed, run_worker
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.testbed import Testbed
 
@@ -114,13 +114,11 @@ def stream_processors(testbed: Testbed, *, quick: bool) -> BenchOutcome:
                 testbed.progress.step(f"  round {number + 1}: {peer.name} {found[peer.name][-1:] or failed[peer.name]}")
     measured = {peer: found[peer.name] for peer in PEERS if len(found[peer.name]) == rounds}
     return BenchOutcome(
-        name="stream-processors",
         what="our worker beside stream processors of others, on the same JSON notifications",
         verdicts=tuple(
             BarVerdict(
-                what=f"worker / {peer.name}, records/s",
-                bar="",
-                found=str(ratios((own.rate, theirs.rate) for own, theirs in zip(ours, runs, strict=True))),
+                f"worker / {peer.name}, records/s",
+                str(ratios((own.rate, theirs.rate) for own, theirs in zip(ours, runs, strict=True))),
             )
             for peer, runs in measured.items()
         ),
@@ -153,7 +151,7 @@ def _run(deployment: Deployment, peer: Peer, records: int, right: Windows, numbe
     state = deployment.folder / target
     state.mkdir()
     arguments = [settings.bootstrap, settings.prefix + TOPIC, settings.prefix + target, str(records), str(state)]
-    library = _installed(peer, deployment.progress.step)
+    library = installed(deployment.progress.step, *peer.requirements)
     connection = Connection(settings, clock=deployment.clock)
     create_topics(connection, {target: RESULT})
     done = subprocess.run(
@@ -172,16 +170,19 @@ def _run(deployment: Deployment, peer: Peer, records: int, right: Windows, numbe
         for record in KafkaBus(connection, client="bench").read_all(target)
         if (one := msgspec.json.decode(record.value or b"", type=Window))
     }
-    for key, window in found.items():
-        if not _agree(window, right[key]):
-            raise InfraError(f"{peer.name}: expected {right[key]}, got {window}")
+    demand_right(peer, found, right)
     return msgspec.structs.replace(msgspec.json.decode(figures[-1], type=Run), windows=len(found))
 
 
-def _agree(window: Window, right: Window) -> bool:
-    return (window.count, window.least, window.greatest) == (right.count, right.least, right.greatest) and (
-        abs(window.sum - right.sum) <= 1e-9 * abs(right.sum)
-    )
+def demand_right(peer: Peer, found: Windows, right: Windows) -> None:
+    for key, one in found.items():
+        expected = right.get(key)
+        if (
+            expected is None
+            or (one.count, one.least, one.greatest) != (expected.count, expected.least, expected.greatest)
+            or abs(one.sum - expected.sum) > 1e-9 * abs(expected.sum)
+        ):
+            raise InfraError(f"{peer.name}: expected {expected or 'no such window'}, got {one}")
 
 
 def _table(ours: list[Run], measured: Mapping[Peer, list[Run]], windows: int) -> str:
@@ -202,14 +203,3 @@ def _line(name: str, runs: list[Run], *rest: str) -> str:
     rate = statistics.median(one.rate for one in runs)
     cpu = statistics.median(one.cpu / one.records * MEGA for one in runs)
     return f"| {name} | {rate:,.0f} | {cpu:.3g} | {' | '.join(rest)} |"
-
-
-def _installed(peer: Peer, report: tools.Notify) -> Path:
-    """Return a folder with the libraries of a program, which are installed there the first time."""
-
-    def install(folder: Path) -> None:
-        report(f"  {peer.name}: pip installs it (once)")
-        argv = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder)]
-        tools.run([*argv, *peer.requirements], what=f"installing {peer.name}")
-
-    return tools.installed_once(f"peer-{peer.requirements[0].replace('==', '-')}", install, report)

@@ -203,7 +203,6 @@ def sweep(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             cells = " ".join(filter(None, _cells(found[-1])))
             deployment.progress.step(f"  {number + 1} of {len(rows)}: {row.series} {found[-1].failure or cells}")
     return BenchOutcome(
-        name="sweep",
         what="the tables of the papers: messages through one broker, one setting at a time around a base point",
         verdicts=(),
         notes=tuple({f"{one.row.series}, {one.row.size} B: {one.failure}": None for one in found if one.failure}),

@@ -3,7 +3,7 @@
 import hashlib
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from facade.flows.tables.assembly import AssemblyLimits
@@ -16,11 +16,10 @@ from facade.flows.tables.worker import BATCH, TableWorker
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.transactional_member import KafkaTransactionalMember
 from facade.kernel.bus.port import Record
-from facade.kernel.clock import Clock
 from facade.kernel.errors import InfraError
 from sdp_facade_lab import gauges
 from sdp_facade_lab.bench.raw import bare_values
-from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios, ratios
+from sdp_facade_lab.bench.report import MEGA, BarVerdict, BenchOutcome, Ratios, at_most, ratios
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.testbed import Testbed
 
@@ -41,27 +40,16 @@ def tables(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         beside, bare, ours = _times(deployment, content, pairs=2 if quick else 7)
     one, ten = (_peak(testbed, content, name, count) for name, count in (("tables-one", 1), ("tables-ten", _AT_ONCE)))
     return BenchOutcome(
-        name="tables",
         what="a table of 100 MB in segments of 1 MB on one partition -> announced as complete",
         verdicts=(
             BarVerdict(
-                what="worker / bare loop with the same digest",
+                "worker / bare loop with the same digest",
+                f"{beside}: {statistics.median(ours):.2f} s beside {statistics.median(bare):.2f} s",
                 bar=f"<= {BAR:g}",
-                found=f"{beside}: {statistics.median(ours):.2f} s beside {statistics.median(bare):.2f} s",
                 reached=beside.median <= BAR,
             ),
-            BarVerdict(
-                what="memory above an idle worker, one table",
-                bar="<= 1.2 x the table",
-                found=f"{one:.0f} MB",
-                reached=one <= 1.2 * _SIZE / MEGA,
-            ),
-            BarVerdict(
-                what=f"memory above an idle worker, {_AT_ONCE} tables at once",
-                bar=f"<= {_MOST} MB",
-                found=f"{ten:.0f} MB",
-                reached=ten <= _MOST,
-            ),
+            at_most("memory above an idle worker, one table", one, 1.2 * _SIZE / MEGA, "MB"),
+            at_most(f"memory above an idle worker, {_AT_ONCE} tables at once", ten, _MOST, "MB"),
         ),
     )
 
@@ -114,23 +102,15 @@ class _NothingBefore:
         return []
 
 
-class _Timed:
+class _Timed(KafkaTransactionalMember):
     """A member that knows when its first record came."""
 
-    def __init__(self, member: KafkaTransactionalMember, clock: Clock) -> None:
-        self._member, self._clock = member, clock
-        self.commit, self.write, self.holds, self.close = member.commit, member.write, member.holds, member.close
-        self.committed, self.go_on = member.committed, member.go_on
-        self.began = 0.0
-
-    @property
-    def assignment(self) -> Mapping[int, int]:
-        return self._member.assignment
+    began = 0.0
 
     def take(self, limit: int, timeout: float) -> Sequence[Record]:
-        records = self._member.take(limit, timeout)
+        records = super().take(limit, timeout)
         if records:
-            self.began = self.began or self._clock.monotonic()
+            self.began = self.began or self._connection.clock.monotonic()
         return records
 
 
@@ -138,12 +118,7 @@ def _worker(deployment: Deployment, name: str, segments: int) -> float:
     """Assemble with a new group; gives the time from the first record on [s]."""
     connection, clock = deployment.connection, deployment.clock
     bus = KafkaBus(connection, client=f"bench-{name}")
-    member = _Timed(
-        KafkaTransactionalMember(
-            *(connection, CALIBRATION), group=f"bench-{name}", slot=name, member=name, health=bus.health
-        ),
-        clock,
-    )
+    member = _Timed(connection, CALIBRATION, group=f"bench-{name}", slot=name, member=name, health=bus.health)
     worker = TableWorker(
         member,
         _NothingBefore(bus),

@@ -48,7 +48,6 @@ def one_worker(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             testbed.progress.step(f"  pair {pair + 1} of {pairs}: {timings[-1][0].rate / 1e6:.2f} M/s")
     wall = ratios((worker.rate, bare.rate) for worker, bare in timings)
     return BenchOutcome(
-        name="worker",
         what="one worker (all reducers, validation, transactions) beside a bare consume() loop, records/s",
         verdicts=(at_least("worker / bare", wall, WORKER_BAR),),
         notes=(f"worker {statistics.median(worker.rate for worker, _ in timings) / 1e6:.2f} M/s",),
@@ -80,7 +79,6 @@ def two_workers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     if ceiling < TWO_WORKERS_BAR:
         notes.append("this machine has too few cores to show the bar; what was found says little about scaling")
     return BenchOutcome(
-        name="two-workers",
         what="two worker processes beside one on the same two partitions, records/s",
         verdicts=(at_least("two workers / one", ratios(found), TWO_WORKERS_BAR),),
         notes=tuple(notes),
@@ -162,16 +160,13 @@ def columnar(testbed: Testbed, *, quick: bool) -> BenchOutcome:
     )
     rate, rate_of_sums = statistics.median(rates), statistics.median(rates_of_sums)
     return BenchOutcome(
-        name="columnar",
         what="columnar notifications drained exactly-once by two workers (all reducers, validation, transactions)",
         verdicts=(
+            BarVerdict("two workers", _millions(rates), bar=f">= {RATE_BAR / 1e6:g} M/s", reached=rate >= RATE_BAR),
             BarVerdict(
-                what="two workers", bar=f">= {RATE_BAR / 1e6:g} M/s", found=_millions(rates), reached=rate >= RATE_BAR
-            ),
-            BarVerdict(
-                what="two workers, batches that their producers have summed up",
+                "two workers, batches that their producers have summed up",
+                _millions(rates_of_sums),
                 bar=f">= {SUMMED_BAR / 1e6:g} M/s",
-                found=_millions(rates_of_sums),
                 reached=rate_of_sums >= SUMMED_BAR,
             ),
             at_least(
@@ -206,7 +201,6 @@ def growth(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         found[name] = {count: measure(testbed, count, amount, runs) for count in counts}
         testbed.progress.step(f"  {_cost_in_words(name, found[name])}")
     return BenchOutcome(
-        name="growth",
         what="processor time of workers for a notification, as nodes or workers and partitions become more",
         verdicts=tuple(_verdict(name, costs) for name, costs in found.items()),
         notes=tuple(_cost_in_words(name, costs) for name, costs in found.items()),
@@ -245,9 +239,9 @@ def _verdict(name: str, costs: Costs) -> BarVerdict:
     medians = [statistics.median(each) for each in costs.values()]
     deviation = max(medians, key=lambda one: abs(one / medians[0] - 1)) / medians[0] - 1
     return BarVerdict(
-        what=f"{name}: furthest from the first, {min(costs)} to {max(costs)}",
+        f"{name}: furthest from the first, {min(costs)} to {max(costs)}",
+        f"{deviation:+.0%}",
         bar=f"within {TOLERANCE:.0%}",
-        found=f"{deviation:+.0%}",
         reached=abs(deviation) <= TOLERANCE,
     )
 
@@ -325,7 +319,6 @@ def peers(testbed: Testbed, *, quick: bool) -> BenchOutcome:
             found.append(made)
             testbed.progress.step(f"  round {number + 1} of {rounds}")
     return BenchOutcome(
-        name="peers",
         what="our worker, without Tango, beside the memo's facade with it, notifications/s on the same topic",
         verdicts=verdicts(found),
     )
@@ -336,24 +329,24 @@ def verdicts(found: list[Round]) -> tuple[BarVerdict, ...]:
     for peer in (what for what in found[0] if what != OURS):
         wall = ratios((one[OURS].rate, one[peer].rate) for one in found)
         core = ratios((one[peer].cpu_per_million, one[OURS].cpu_per_million) for one in found)
-        made.append(BarVerdict(what=f"worker / {peer}, records/s", bar="", found=str(wall)))
-        made.append(BarVerdict(what=f"worker / {peer}, records/s per core", bar="", found=str(core)))
+        made.append(BarVerdict(f"worker / {peer}, records/s", str(wall)))
+        made.append(BarVerdict(f"worker / {peer}, records/s per core", str(core)))
     return tuple(made)
 
 
-def _kafka_python(version: str, report: tools.Notify) -> Path:
-    """Return a folder with this version, which is installed there the first time."""
+def installed(report: tools.Notify, *words: str) -> Path:
+    """Return a folder with a library, which pip installs there the first time; `words`: its arguments."""
 
     def install(folder: Path) -> None:
-        report(f"  kafka-python {version}: pip installs it (once)")
-        argv = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
-        tools.run([*argv, f"kafka-python=={version}"], what=f"installing kafka-python {version}")
+        report(f"  {words[0]}: pip installs it (once)")
+        argv = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), *words]
+        tools.run(argv, what=f"installing {words[0]}")
 
-    return tools.installed_once(f"kafka-python-{version}", install, report)
+    return tools.installed_once(f"peer-{words[0].replace('==', '-')}", install, report)
 
 
 def _memo(deployment: Deployment, records: int, version: str) -> RoleTiming:
-    port, library = choose_port(), str(_kafka_python(version, deployment.progress.step))
+    port, library = choose_port(), str(installed(deployment.progress.step, f"kafka-python=={version}", "--no-deps"))
     served = deployment.play(sink, port=port)
     deployment.await_ready(served)
     try:

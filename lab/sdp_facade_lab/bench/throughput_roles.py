@@ -6,15 +6,16 @@ the first batch are not counted in either, because they were fetched before the 
 """
 
 import gc
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from facade.flows.telemetry.worker import BatchLimits, telemetry_worker
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.transactions import KafkaTransactionalLog
-from facade.kernel.bus.port import Aborted, BusHealth, OffsetRange, PartitionBatch, Record, TransactionalLog
-from facade.kernel.clock import Clock, Time
+from facade.kernel.bus.port import Aborted, BusHealth, PartitionBatch, Record, TransactionalLog
+from facade.kernel.clock import Clock
 from facade.kernel.icd.load import load
 from facade.kernel.runtime.worker import TransactionalWorker
 from sdp_facade_lab import gauges
@@ -92,16 +93,15 @@ class Meter:
         return RoleTiming(marks=self.marks, given_up=list(given_up))
 
 
-class TimedLog:
+class TimedLog(KafkaTransactionalLog):
     """A transactional log that notes when records are taken and committed, and may wait at a gate first.
 
     At the gate it takes a record now and then: a member that takes nothing leaves the group.
     """
 
-    def __init__(self, log: TransactionalLog, context: RoleContext, meter: Meter, *, gated: bool) -> None:
-        self._log, self._context, self._meter = log, context, meter
-        self._gated = gated
-        self._taken = 0
+    def __init__(self, context: RoleContext, topic: str, meter: Meter, *, gated: bool, **member: Any) -> None:
+        super().__init__(Connection(context.settings, clock=context.clock), topic, health=BusHealth(), **member)
+        self._context, self._meter, self._gated, self._records = context, meter, gated, 0
         self._took_at = context.clock.monotonic()
         self.given_up: list[float] = []
 
@@ -112,40 +112,27 @@ class TimedLog:
         else:
             self._gated = False
         try:
-            runs = self._log.take(limit, timeout)
+            runs = super().take(limit, timeout)
         except Aborted:
             self._note_failure()
             raise
         if runs:
-            self._taken += sum(run.last_offset - run.first_offset + 1 for run in runs)
+            self._records += sum(run.last_offset - run.first_offset + 1 for run in runs)
             self._took_at = self._context.clock.monotonic()
             if self._gated:
                 self._context.announce()
             elif not self._meter.marks:
-                self._meter.mark(self._taken)
+                self._meter.mark(self._records)
         return runs
 
     def commit(self, records: Iterable[Record]) -> None:
         try:
-            self._log.commit(records)
+            super().commit(records)
         except Aborted:
             self._note_failure()
             raise
         if self._meter.marks:
-            self._meter.mark(self._taken)
-
-    def ranges(self) -> Mapping[tuple[str, int], OffsetRange]:
-        return self._log.ranges()
-
-    @property
-    def broker_time(self) -> Time:
-        return self._log.broker_time
-
-    def ask_ends(self, places: Collection[tuple[str, int]]) -> None:
-        self._log.ask_ends(places)
-
-    def close(self) -> None:
-        self._log.close()
+            self._meter.mark(self._records)
 
     @property
     def is_exhausted(self) -> bool:
@@ -181,10 +168,8 @@ def time_worker(
 ) -> RoleTiming:
     gc.set_threshold(_GC_THRESHOLD)
     meter = Meter(context.clock, broker_pid)
-    connection = Connection(context.settings, clock=context.clock)
-    log = KafkaTransactionalLog(connection, topic, group=group, slot=slot, health=BusHealth())
-    log.commit([])  # makes the producer known to the transaction coordinator, before the time begins
-    timed = TimedLog(log, context, meter, gated=gated)
+    timed = TimedLog(context, topic, meter, gated=gated, group=group, slot=slot)
+    timed.commit([])  # makes the producer known to the transaction coordinator, before the time begins
     work = make(timed)
     account = work.accounts[topic]
     while account.consumed + account.uncommitted < records and not (gated and timed.is_exhausted):

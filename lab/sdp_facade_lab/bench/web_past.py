@@ -37,7 +37,7 @@ from sdp_facade_clients.web.following import is_followed
 from sdp_facade_clients.web.openapi import MOST_STEPS
 from sdp_facade_lab.bench.archive import BEGIN, put
 from sdp_facade_lab.bench.load import RATE, stream
-from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
+from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most, none_of, quantiles
 from sdp_facade_lab.bench.web import BROWSERS, browsers
 from sdp_facade_lab.deployment import Deployment
 from sdp_facade_lab.testbed import Testbed
@@ -247,26 +247,19 @@ def web_past(testbed: Testbed, *, quick: bool) -> BenchOutcome:
         system.processes.check()
     waits, whom = quantiles(asked.waits), f"{BROWSERS} browsers, {LOOKING} of which play the night"
     return BenchOutcome(
-        name="web-past",
         what=f"the past on the operator's page: {night / 3600:g} archived hours, {nodes} nodes at {RATE:,.0f}"
         f" notifications/s, a command each {_EVERY} s",
         verdicts=(
             at_most(f"first answer about a second, slowest of {len(firsts)}", max(firsts), FIRST_BAR, "s"),
             at_most(f"wait for a next second, longest of {len(steps)}", max(steps), STEP_BAR, "s"),
             at_most(f"processor time with {whom}", cost.cores, CORE_BAR, "cores"),
-            BarVerdict(what=f"memory with {whom}", bar="", found=f"{cost.memory:.0f} MB"),
+            BarVerdict(f"memory with {whom}", f"{cost.memory:.0f} MB"),
             BarVerdict(
-                what=f"longest waits as all {LOOKING} begin within a second",
-                bar="",
-                found=f"{max(asked.firsts):.1f} s for the first second, {max(asked.begins):.1f} s for the next one",
+                f"longest waits as all {LOOKING} begin within a second",
+                f"{max(asked.firsts):.1f} s for the first second, {max(asked.begins):.1f} s for the next one",
             ),
             at_most("p99 of the wait for a next second meanwhile", waits.p99 if waits else None, STEP_BAR, "s"),
-            BarVerdict(
-                what="questions that were refused meanwhile",
-                bar="0",
-                found=f"{asked.refused} of {asked.questions}",
-                reached=asked.refused == 0,
-            ),
+            none_of("questions that were refused meanwhile", asked.refused, f" of {asked.questions}"),
         ),
     )
 

@@ -29,8 +29,6 @@ from sdp_facade_lab.progress import ProgressLine
 _TESTS: Final = "tests/tools/test_topics.py tests/integration/test_example_flow.py"
 """One without processes, and one with a broker, a Tango database and device servers; all tests take too long here."""
 _REFUSAL: Final = "neither root nor sudo; install by hand"
-_STAMP: Final = ".venv/.stamp"
-"""What `make` makes when all is installed."""
 _CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 _JAVA_CERTIFICATES: Final = Path("/etc/ssl/certs/java/cacerts")
 _PIP: Final = Path("/etc/pip.conf")
@@ -77,17 +75,8 @@ class BareMachine:
         podman("rm", "--force", "--time=0", self._name)
 
     def do(self, command: str, *, user: str = "root") -> str:
-        """Run a command in the sources as a user and return its last line.
-
-        It is run again if it fails before all that it needs is installed.
-        """
-        try:
-            return _last(self._exec(self._within(command, user)))
-        except InfraError as error:
-            if self._has_all(user):
-                raise
-            self._progress.step(f"an installation is tried once more: {error}")
-            return _last(self._exec(self._within(command, user)))
+        """Run a command in the sources as a user and return its last line."""
+        return _last(self._exec(self._within(command, user)))
 
     def refused(self, command: str, *, user: str) -> str:
         self._exec(f"useradd --create-home {user}")
@@ -99,13 +88,6 @@ class BareMachine:
                 return said[0]
             raise
         raise InfraError(f"`{command}` as a user without rights: expected a refusal with {_REFUSAL!r}, got success")
-
-    def _has_all(self, user: str) -> bool:
-        try:
-            self._exec(self._within(f"test -e {_STAMP}", user))
-        except InfraError:
-            return False
-        return True
 
     def _install(self, package: str) -> None:
         install = f"apt-get -qq update && apt-get -qq install --yes --no-install-recommends {package}"

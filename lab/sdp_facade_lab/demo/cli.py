@@ -63,11 +63,11 @@ def guarded(options: DemoOptions, console: Console) -> int:
         came.append(number)
         player.send_signal(number if len(came) <= _PATIENCE else signal.SIGKILL)
 
-    with _handlers(hand_on):
+    with handlers(hand_on):
         code = player.wait()
     if code >= 0:
         return code
-    with _handlers(signal.SIG_IGN):
+    with handlers(signal.SIG_IGN):
         return _finish(options, console, clock, began, f"the demo's own process was ended by {_name(-code)}")
 
 
@@ -113,7 +113,8 @@ def _name(number: int) -> str:
 
 
 @contextmanager
-def _handlers(handler: Any) -> Iterator[None]:
+def handlers(handler: Any) -> Iterator[None]:
+    """Let a function, or `signal.SIG_IGN`, take the signals that end a demo."""
     before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
@@ -187,30 +188,13 @@ def demo(
 
     Example: sdp-facade demo --nodes 2 --rate 5000 --stay
     """
+    given = {**locals(), "losses": tuple(loss or ()), "blocks": everything and controller}
     require_arrow()  # its calibration pipeline writes Arrow: said now, not by a process in the middle of the demo
     if secure and state_dir == DEFAULT_STATE_DIR:
-        state_dir /= "secured"  # a broker is made secured or open, and stays so
-    options = DemoOptions(
-        nodes=nodes,
-        rate=rate,
-        seconds=seconds,
-        columnar=columnar,
-        garbage=garbage,
-        losses=tuple(loss or ()),
-        kills=kills,
-        controller=controller,
-        logs=everything if logs is None else logs,
-        mirror=mirror or everything,
-        blocks=everything and controller,
-        orders=(orders or everything) and controller,
-        archive=archive,
-        secure=secure,
-        stay=stay,
-        live=live,
-        state_dir=state_dir,
-        report=report,
-        patience=patience,
-    )
+        given["state_dir"] = state_dir / "secured"  # a broker is made secured or open, and stays so
+    given |= {"logs": everything if logs is None else logs, "mirror": mirror or everything}
+    given["orders"] = (orders or everything) and controller
+    options = DemoOptions(**{name: value for name, value in given.items() if name not in ("loss", "everything")})
     options.folder.mkdir(parents=True, exist_ok=True)  # said here in one line if it cannot be
     raise typer.Exit(guarded(options, console()))
 

@@ -15,18 +15,9 @@ from sdp_facade_lab.demo.plan import Given
 from sdp_facade_lab.heap_account import BalanceLine
 
 
-class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One command in the report of a demo."""
+class CommandLine(Given, kw_only=True):
+    """One command in the report of a demo: as TM gave and saw it, and what became of it."""
 
-    device: str
-    name: str
-    id: str
-    called: float
-    """When it was called [Unix s]."""
-    calls: int
-    """How often it had to be called."""
-    durable: float | None
-    """Duration of the call after which it was durable [s]; None: its answer was lost, or it was refused."""
     begun: float | None
     """When the controller accepted it, after the facade had issued it [s]; None: never."""
     executions: int
@@ -36,8 +27,6 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
     ended: float | None
     """When that was written [Unix s]."""
     text: str
-    path: tuple[str, ...]
-    """What TM saw of obsState from the call until the next one."""
 
 
 def timeline(given: Iterable[Given], found: FoundCommands) -> list[CommandLine]:
@@ -54,18 +43,12 @@ def timeline(given: Iterable[Given], found: FoundCommands) -> list[CommandLine]:
         refused = one.refusals[-1] if one.refusals and not one.id else ""
         lines.append(
             CommandLine(
-                device=one.device,
-                name=one.name,
-                id=one.id,
-                called=one.called,
-                calls=one.calls,
-                durable=one.took,
+                **msgspec.structs.asdict(one),
                 begun=as_seconds(accepted.time - issued[one.id]) if accepted and one.id in issued else None,
                 executions=executions[one.id],
                 outcome=final.status if final else "",
                 ended=as_seconds(final.time) if final else None,
                 text=final.text if final else refused,
-                path=tuple(one.path),
             )
         )
     return lines

@@ -416,8 +416,7 @@ class MirrorChapter:
         )
 
     def _mirrored(self) -> int:
-        shown = self._demo.tango_side.read(self._device, ["mirrored"]).get("mirrored")
-        return 0 if shown is None or shown.value is None else int(shown.value)
+        return int(self._demo.deployment.value(self._device, "mirrored") or 0)
 
     def _ended(self) -> int:
         return sum(those[-1].connection == ENDED for those in self._records().values())
@@ -505,8 +504,7 @@ class CommandChapter:
         return f"while {self._first} executes {command}" if is_seen else f"after {self._first} executed {command}"
 
     def _all_show(self, attribute: str, value: str) -> bool:
-        shown = [self._side.read(device, [attribute]).get(attribute) for device in self._side.subarrays]
-        return all(one is not None and str(one.value) == value for one in shown)
+        return all(str(self._demo.deployment.value(one, attribute)) == value for one in self._side.subarrays)
 
     def _found(self) -> FoundCommands:
         demo, bus = self._demo, self._demo.look("demo-commands")
@@ -575,11 +573,11 @@ class BlockChapter:
         lines = []
         for device, count in states.items():
             names = {state: f"blocks{state.title()}" for state in STATES}
-            shown = self._demo.tango_side.read(device, names.values())
-            for state, name in names.items():
-                found = shown.get(name)
-                value = None if found is None or found.value is None else int(found.value)
-                lines.append(BalanceLine(device, f"processing blocks {state}", count[state], value))
+            shown = self._demo.deployment.values(device, *names.values())
+            lines += [
+                BalanceLine(device, f"processing blocks {state}", count[state], shown.get(name))
+                for state, name in names.items()
+            ]
         return lines
 
 

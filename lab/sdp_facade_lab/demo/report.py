@@ -273,7 +273,7 @@ def _command(line: CommandLine) -> list[Text]:
     return [
         Text(_short(line.device)),
         Text(line.name + (f" ({line.calls} calls)" if line.calls > 1 else "")),
-        Text("-" if line.durable is None else f"{line.durable * 1e3:,.0f}"),
+        Text("-" if line.took is None else f"{line.took * 1e3:,.0f}"),
         Text("-" if line.begun is None else f"{line.begun * 1e3:,.0f}"),
         Text(", ".join(remarks), "green" if outcome == "COMPLETED" else "yellow"),
         Text(" → ".join(line.path)),

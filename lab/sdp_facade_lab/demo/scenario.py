@@ -3,8 +3,8 @@
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -22,10 +22,11 @@ from facade.kernel.reading import Quality
 from facade.kernel.runtime.stopping import terminable
 from facade.sdp.files import write_json
 from sdp_facade_clients.events import EventPulse, EventRecords, find_servers
-from sdp_facade_clients.terminal import MASTER, NODE
+from sdp_facade_clients.terminal import BUS, MASTER, NODE
 from sdp_facade_clients.watch import Watch
 from sdp_facade_lab.demo.archiving import ArchiveScenario
 from sdp_facade_lab.demo.bare import DEVICE
+from sdp_facade_lab.demo.cli import handlers
 from sdp_facade_lab.demo.flows import AlertChapter, BlockChapter, CommandChapter, MirrorChapter, TableChapter
 from sdp_facade_lab.demo.options import BASELINE, FLOWS_WITHIN, INVALID_SLACK, DemoOptions
 from sdp_facade_lab.demo.report import (
@@ -89,7 +90,7 @@ def play(options: DemoOptions, console: Console, clock: Clock) -> int:
         except Exception:  # a mistake of ours: it has a report as well
             report.failures.append(f"unexpected:\n{traceback.format_exc()}")
         finally:
-            with _undisturbed():
+            with handlers(signal.SIG_IGN):  # half a clean-up would be none
                 _clear_away(options, progress, report, processes, stack)
     if interrupted:
         for failure in report.failures:
@@ -315,10 +316,10 @@ class HeapChapter:
 
     def kill_worker(self) -> None:
         """Kill a worker in the middle of a transaction."""
-        victim = f"aggregate-{WORKERS - 1}"
+        victim, bus = f"aggregate-{WORKERS - 1}", self._side.devices[BUS][0]
 
         def is_back(_: float, started: float) -> bool:
-            return self._side.windows_since(started) and self._workers() == WORKERS
+            return self._side.windows_since(started) and self._demo.deployment.value(bus, "workersAlive") == WORKERS
 
         self._demo.crash("worker", victim, victim, is_back, lambda: self._progress.wait(_DOWN))
 
@@ -334,21 +335,6 @@ class HeapChapter:
 
         self._demo.crash("server", victim, f"the device server {victim}", is_back)
         self._demo.recorder.renew(list(self._side.nodes.values())[:_RENEWED])
-
-    def _workers(self) -> int:
-        shown = self._side.bus("workersAlive").get("workersAlive")
-        return 0 if shown is None or shown.value is None else int(shown.value)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ignore signals: half a clean-up would be none."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 _BASELINE_NAME: Final = "baseline"

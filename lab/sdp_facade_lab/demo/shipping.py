@@ -23,6 +23,7 @@ from facade.kernel.bus.port import Record
 from facade.kernel.errors import InfraError
 from facade.kernel.names import SERVER
 from facade.kernel.resources import resource
+from sdp_facade_clients.terminal import BUS
 from sdp_facade_lab.debian import SHIPPERS, unpacked_packages
 from sdp_facade_lab.demo.options import FLOWS_WITHIN
 from sdp_facade_lab.demo.system import LOG_WORKER, Demo, controller_components
@@ -261,6 +262,7 @@ class LogChapter:
         expected = {**consumed, "logsDeadLettered": came.nonsense, "metricsDeadLettered": 0}
         expected |= dict.fromkeys(("logsBalance", "metricsBalance", "logsSummaryBalance", "logsSkipped"), 0)
         shown = dict(zip(LOG_SEVERITIES, self._read_one("severityRecords", ()), strict=False))
+        bus = self._demo.deployment.values(self._demo.tango_side.devices[BUS][0], *expected)
         own, found = _own_components(self._demo), came.programs.keys()
         self._lines = [
             BalanceLine(
@@ -274,7 +276,7 @@ class LogChapter:
                 if came.severities[name] or shown.get(name)
             ),
             BalanceLine(self._device, "numbers that are missing", 0, self._read_one("holes", None)),
-            *(BalanceLine("SdpBus", name, count, self._figure(name)) for name, count in expected.items()),
+            *(BalanceLine("SdpBus", name, count, bus.get(name)) for name, count in expected.items()),
         ]
         return all(line.agrees for line in self._lines)
 
@@ -309,11 +311,7 @@ class LogChapter:
         return int(self._read_one(attribute, None) or 0)
 
     def _read_one(self, attribute: str, default: Any) -> Any:
-        shown = self._demo.tango_side.read(self._device, [attribute]).get(attribute)
-        if shown is None or shown.value is None:
+        shown = self._demo.deployment.value(self._device, attribute)
+        if shown is None:
             return default
-        return shown.value if isinstance(shown.value, int) else [int(one) for one in shown.value]
-
-    def _figure(self, name: str) -> int | None:
-        shown = self._demo.tango_side.bus(name).get(name)
-        return None if shown is None or shown.value is None else int(shown.value)
+        return shown if isinstance(shown, int) else [int(one) for one in shown]

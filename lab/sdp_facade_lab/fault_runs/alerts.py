@@ -382,7 +382,7 @@ class AlertFaultRun(FaultRun):
         device = f"tango://{self.deployment.tango_host}/{self._device}"
         self._client = self.deployment.play(follow_alerts, device=device, journal=str(self._journal))
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="sources")
-        self._began = self.moved = self.clock.monotonic()
+        self._began = self.clock.monotonic()
 
     def step(self) -> bool:
         # What the client does not get counts as received, or the others could never be all.

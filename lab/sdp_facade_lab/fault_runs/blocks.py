@@ -285,7 +285,6 @@ class BlockFaultRun(FaultRun):
         (self._bus,) = self.deployment.devices("SdpBus")
         (self._alerts,) = self.deployment.devices("SdpAlerts")
         self._count = 0
-        self.moved = self.clock.monotonic()
 
     def parts(self) -> Mapping[str, Callable[[], Process]]:
         made = self.deployment

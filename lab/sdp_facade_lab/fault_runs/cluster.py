@@ -205,6 +205,7 @@ class ClusterRun(FaultRun):
     def begin(self) -> None:
         for flow in self._all.values():
             flow.begin()
+            flow.moved = self.clock.monotonic()
         self._raise_alarms()
         self._last_at = self.clock.monotonic() + self.within
 

@@ -104,7 +104,6 @@ class CommandFaultRun(FaultRun):
             pause=self.pause,
             clients=_CLIENTS,
         )
-        self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         if self._caller.is_alive:

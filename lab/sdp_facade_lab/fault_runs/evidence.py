@@ -6,15 +6,13 @@ decide are text, also those of transactions that were aborted.
 
 import json
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 
 from facade.kernel.bus.kafka.admin import find_range
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.read_range import read_range
-from facade.kernel.bus.offsets import CountedOffsets
 from facade.kernel.bus.port import Record
 
 _LONGEST = 400
@@ -42,37 +40,3 @@ def keep(connection: Connection, folder: Path, topics: Collection[str], to: Path
                 is_committed = (one.partition, one.offset) in seen
                 line = [one.partition, one.offset, one.timestamp_us, is_committed, key, headers, value]
                 file.write(json.dumps(line) + "\n")
-
-
-def unjoined(results: Iterable[Record]) -> Iterator[str]:
-    """Return where the ranges of offsets in accounts or summaries do not join, or have fewer records than offsets."""
-    counted: dict[tuple[object, ...], CountedOffsets] = {}
-    for record in results:
-        one = json.loads(record.value or b"{}")
-        if one.get("offset_to", -1) < 0:
-            continue  # a watermark, a mark, or an account without a partition
-        # Messages leave out what has its default value.
-        first, after, stream = one.get("offset_from", 0), one["offset_to"], one.get("stream", record.topic)
-        place = record.topic, stream, one["partition"], record.key
-        where = f"{record.topic}, partition {record.partition}, offset {record.offset}: {stream}/{one['partition']}"
-        taken = counted.setdefault(place, CountedOffsets())
-        if found := taken.take(one.get("log", ""), first, after, one.get("part", 0), counts=after > first):
-            yield f"{where}: offsets {first} to {after - 1}: {found}"
-        if "consumed" in one and not one.get("batches") and one["consumed"] != after - first:
-            yield f"{where}: offsets {first} to {after - 1} have {one['consumed']} records"
-
-
-def missing(seen: Mapping[int, Iterable[int]], sent: Mapping[int, int]) -> Iterator[str]:
-    """Return which numbers from 0 on are missing, as ranges.
-
-    Parameters
-    ----------
-    seen
-        The numbers that are there, by node.
-    sent
-        How many there should be.
-    """
-    for node, count in sent.items():
-        for before, after in pairwise([-1, *sorted(seen.get(node, ())), count]):
-            if after > before + 1:
-                yield f"node {node}: numbers {before + 1} to {after - 1}"

@@ -192,7 +192,7 @@ class FaultRun:
             self._reset_group()
         self.revive()
         self.begin()
-        said = self.clock.monotonic()
+        self.moved = said = self.clock.monotonic()
         self._next_at = said + self.chance.uniform(*self.between)
         while self.step():
             if fault := self.due():

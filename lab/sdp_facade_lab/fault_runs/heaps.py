@@ -4,17 +4,15 @@ Sent: the report of the simulator. Expected: each notification in one count of i
 SdpMaster and SdpBus.
 """
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import ClassVar
 
-from facade.flows.telemetry.simulator.ingest import HeapReport, read_report
+from facade.flows.telemetry.simulator.ingest import read_report
 from facade.infra.processes import Process
 from facade.kernel.bus.offsets import ACCOUNTS, POSITIONS
 from sdp_facade_clients.terminal import BUS, MASTER, NODE
 from sdp_facade_lab.balance import Balance, Gaps, Tally
-from sdp_facade_lab.fault_runs import evidence
 from sdp_facade_lab.fault_runs.frame import BROKER, READY_WITHIN, RESET, SERVER, FaultRun, Size, process_name
 from sdp_facade_lab.heap_account import STREAMS, disagreements, settled_account
 from sdp_facade_lab.tango_side import TangoSide
@@ -62,7 +60,6 @@ class HeapFaultRun(FaultRun):
         self._reader = self.open_reader(SUMMARIES)
         words = ("--rate", self.rate, "--count", self.count, "--seed", self.seed, "--report", self._report)
         self._simulator = made.launch(_SIMULATOR, "simulate", "ingest", *words, ends=True, login="ingest-node")
-        self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         if self._reader.take(10_000, 0.0):
@@ -100,20 +97,8 @@ class HeapFaultRun(FaultRun):
             names = [stream + figure for stream in STREAMS.values() for figure in _NAMED]
             shown = self._tango.bus(*names)
             made.rows += [(name, str(shown[name].value) if name in shown else "-") for name in names]
-            made.wrong += self._causes(sent)
         made.tallies["heaps"] = Tally(sent.sent, found, lost, doubled, self._gaps.found)
         return made
-
-    def _causes(self, sent: HeapReport) -> Iterator[str]:
-        """Return what the topics say about records that are not counted."""
-        connection, seen = self.deployment.connection, dict[int, list[int]]()
-        for record in evidence.records(connection, HEAPS):
-            heap = json.loads(record.value or b"{}")
-            seen.setdefault(heap["node"], []).append(heap["seq"])
-        heaps = {int(number): node.counted for number, node in sent.nodes.items()}
-        yield from (f"{HEAPS}: not on the topic: {text}" for text in evidence.missing(seen, heaps))
-        for topic in (ACCOUNTS, SUMMARIES):
-            yield from evidence.unjoined(evidence.records(connection, topic))
 
     def _sent(self) -> int:
         return read_report(self._report).sent if self._report.exists() else 0

@@ -61,7 +61,6 @@ class LogFaultRun(FaultRun):
     def begin(self) -> None:
         self.demand(lambda: self._read() is not None, READY_WITHIN, SERVER)
         self._writer = KafkaStreamWriter(self.deployment.connection, health=BusHealth(), client="shipper")
-        self.moved = self.clock.monotonic()
 
     def step(self) -> bool:
         self._writer.poll()

@@ -135,7 +135,7 @@ class MirrorFaultRun(FaultRun):
         return not self._away()
 
     def _away(self) -> list[str]:
-        mirrored = self.deployment.values(self._device, "mirrored").get("mirrored")
+        mirrored = self.deployment.value(self._device, "mirrored")
         missing = len(_TELESCOPES) * _RECEPTORS - int(mirrored or 0)
         return [f"{missing} receptors"] if missing else []
 

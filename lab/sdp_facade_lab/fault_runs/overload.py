@@ -6,6 +6,7 @@ at each client. Observed: SdpBus, and the clients.
 
 import os
 import signal
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -36,10 +37,11 @@ class ClientResult(msgspec.Struct, frozen=True):
     """What one client got; of one that follows, all of it, of another one the newest alert."""
 
     number: int
-    sequences: int
     in_order: bool
     newest: int
     lost: list[str]
+    alerts: dict[str, int] = {}
+    """By source, of a client that follows."""
 
 
 def crowd(context: RoleContext, *, count: int, following: int, folder: str) -> list[ClientResult]:
@@ -69,17 +71,19 @@ def crowd(context: RoleContext, *, count: int, following: int, folder: str) -> l
 def _follow(context: RoleContext, number: int, files: Path) -> None:
     sequences: list[int] = []
     lost: list[str] = []
+    alerts = Counter[str]()
 
     def on_entry(entry: FollowedAlert) -> None:
         sequences.append(entry.sequence)
+        if entry.alert is not None:
+            alerts[entry.alert["source"]] += 1
 
     subscription = AlertSubscription(f"tango://{context.tango_host}/{_DEVICE}", on_entry, start=0, on_lost=lost.append)
     wanted = _wanted(context, number, files)
     wait_until(context.clock, lambda: bool(sequences) and sequences[-1] >= wanted, _CATCHES_UP_WITHIN, _EACH)
-    found = sequences[:]
     subscription.close()
-    in_order = all(one < two for one, two in pairwise(found))
-    _deliver(files, ClientResult(number, len(found), in_order, found[-1] if found else 0, lost))
+    in_order = all(one < two for one, two in pairwise(sequences))
+    _deliver(files, ClientResult(number, in_order, sequences[-1] if sequences else 0, lost, dict(alerts)))
 
 
 def _watch(context: RoleContext, number: int, files: Path) -> None:
@@ -94,7 +98,7 @@ def _watch(context: RoleContext, number: int, files: Path) -> None:
         return bool(seen) and seen[-1] >= wanted
 
     wait_until(context.clock, has_come, _CATCHES_UP_WITHIN, _EACH)
-    _deliver(files, ClientResult(number, len(seen), True, seen[-1] if seen else 0, []))
+    _deliver(files, ClientResult(number, True, seen[-1] if seen else 0, []))
 
 
 def _wanted(context: RoleContext, number: int, files: Path) -> int:
@@ -142,7 +146,7 @@ class Overload(FaultRun):
         beside.write_text(str(newest))
         beside.replace(files / "newest")
         results = self.deployment.result(clients, list[ClientResult], 2 * _CATCHES_UP_WITHIN)
-        self._judge(heaps, sent.sent, behind, newest, results)
+        self._judge(heaps, sent, behind, newest, results)
         return Balance(self.rows, self.wrong)
 
     def _send(self) -> None:
@@ -185,19 +189,24 @@ class Overload(FaultRun):
     def _read(self, device: str, attribute: str) -> Any:
         return self.deployment.values(device, attribute).get(attribute)
 
-    def _judge(self, heaps: Any, alerts: int, behind: float | None, newest: int, results: list[ClientResult]) -> None:
+    def _judge(
+        self, heaps: Any, alerts: AlertReport, behind: float | None, newest: int, results: list[ClientResult]
+    ) -> None:
         if behind is None:
             self.wrong.append(f"{heaps.sent:,} heaps sent, {self._read(_BUS, 'ingestHeapsConsumed')} counted")
         names = [one.name for one in self.deployment.icd.classes["SdpBus"].attributes if one.name.endswith("Balance")]
         self.wrong += [f"{name} is {off}" for name in names if (off := self._read(_BUS, name))]
-        if newest < alerts:
-            self.wrong.append(f"{alerts:,} alerts sent, the newest number is {newest:,}")
+        if newest < alerts.sent:
+            self.wrong.append(f"{alerts.sent:,} alerts sent, the newest number is {newest:,}")
         if len(results) < self._clients:
             self.wrong.append(f"{self._clients} clients, {len(results)} delivered anything")
+        sent = {name: account.count for name, account in alerts.sources.items()}
         for one in results:
-            if one.newest < newest or not one.in_order or one.lost:
+            got = {name: one.alerts.get(name, 0) for name in sent} if one.number < self._following else sent
+            if one.newest < newest or not one.in_order or one.lost or got != sent:
                 self.wrong.append(
-                    f"client {one.number}: {one.sequences:,} alerts up to {one.newest:,} of {newest:,}: {one.lost}"
+                    f"client {one.number}: {sum(got.values()):,} of {alerts.sent:,} alerts,"
+                    f" up to number {one.newest:,} of {newest:,}{'' if one.in_order else ', not in order'}: {one.lost}"
                 )
         rate = heaps.sent / heaps.elapsed
         self.rows += [
@@ -206,7 +215,7 @@ class Overload(FaultRun):
             ("... late", f"{self._read(_BUS, 'ingestHeapsLate')}"),
             (
                 "alerts",
-                f"{alerts:,} sent, {newest:,} numbered; each came to {self._following} clients that follow, one of them"
-                f" frozen meanwhile, and the newest to {len(results) - self._following} others",
+                f"{alerts.sent:,} sent, {newest:,} numbered; {self._following} clients follow, of which one was frozen"
+                f" meanwhile, and {len(results) - self._following} others keep the newest",
             ),
         ]

@@ -201,5 +201,5 @@ class ReplayFaultRun(CommandFaultRun):
     def _is_shown(self, position: ReplayPosition) -> bool:
         """Return whether all devices show the end of the replay, and the last alarm."""
         begin = f"REPLAY {utc_seconds(position.time)} "
-        said = [str(self.deployment.values(one, "Status").get("Status", "")) for one in self._shown]
+        said = [str(self.deployment.value(one, "Status")) for one in self._shown]
         return all(one.startswith(begin) for one in said) and self._has_last_alarm()

@@ -235,7 +235,7 @@ class RollingUpgrade(CommandFaultRun):
         self._judge_alerts(found)
         self._judge_versions(found)
         found.wrong += [f"{name} did not end by itself, and was killed" for name in self._killed]
-        version = self.deployment.values("mid-sdp/control/0", "sdpVersion").get("sdpVersion", "")
+        version = self.deployment.value("mid-sdp/control/0", "sdpVersion") or ""
         if _NEXT not in version:
             found.wrong.append(f"sdpVersion: expected that of the next release, {_NEXT}, got {version}")
         longest = max(self._away, key=lambda one: one[2] - one[1])
@@ -335,7 +335,7 @@ class RollingUpgrade(CommandFaultRun):
         return isinstance(ack, AckMessage) and ack.status == COMPLETED and as_seconds(ack.time) > last
 
     def _value(self, device: str, attribute: str) -> int:
-        found = self.deployment.values(device, attribute).get(attribute)
+        found = self.deployment.value(device, attribute)
         return -1 if found is None else int(found)
 
     def _sum(self, attribute: str) -> int:
