@@ -195,7 +195,18 @@ def test_wrong_times_share_a_batch(bench: Bench) -> None:
     assert [batch.rows for batch in bench.log.batches()] == [4, 2, 3]
 
 
-@pytest.mark.parametrize("changed", [{"lost": [1.5] * 10}, {"lost": ["x"] * 10}, {"lost": [1]}, {"more": [1] * 10}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"lost": [1.5] * 10},
+        {"lost": ["x"] * 10},
+        {"lost": [1]},
+        {"more": [1] * 10},
+        {"scan_id": 0},
+        {"scan_id": 2**70},
+        {"channel_count": float("nan")},
+    ],
+)
 def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):
         bench.send(10, **changed)
