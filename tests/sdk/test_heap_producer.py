@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -351,6 +352,25 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
     assert bench.producer.standing.dropped == 10
     assert bench.log.batches()[-1].header.dropped == 10
     assert len(bench.log.seqs()) == 1000
+
+
+@pytest.mark.parametrize(("number", "dropped"), [(errno.EMFILE, 0), (errno.EIO, 10)])
+def test_a_batch_that_cannot_be_read_for_a_while_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int, dropped: int
+) -> None:
+    bench.log.away = True
+    bench.send_often(100)
+    read = DiskFolder.read
+
+    def fail(folder: DiskFolder, *given: Any) -> bytes:
+        monkeypatch.setattr(DiskFolder, "read", read)
+        raise OSError(number, os.strerror(number))
+
+    bench.log.back()
+    monkeypatch.setattr(DiskFolder, "read", fail)
+    bench.run()
+    assert (bench.producer.standing.dropped, bench.producer.standing.bus) == (dropped, "")
+    assert len(bench.log.seqs()) == 1000 - dropped
 
 
 @pytest.mark.parametrize("damaged", [{3}, {0, 3, 4}])

@@ -165,7 +165,10 @@ class Forwarder:
                 self._post_one(stored)
 
     def _post_one(self, stored: Stored) -> None:
-        content = self._spool.read(stored)
+        try:
+            content = self._spool.read(stored)
+        except OSError as error:
+            raise BusError(f"nothing is sent, as batch {stored.sequence} cannot be read now: {error}") from error
         if content is None:
             self.lost += stored.rows
             self._sent.add(stored.sequence)
