@@ -49,6 +49,20 @@ def state_record(message: StateMessage, topic: str = TOPIC) -> Record:
     return Record(topic=topic, key=key, value=msgspec.json.encode(message))
 
 
+def as_text(value: Any) -> str:
+    """Return a value in the form of the bus.
+
+    Raises
+    ------
+    ValueError
+        JSON cannot hold it, such as NaN, which many parsers of other languages refuse.
+    """
+    try:
+        return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"expected a text, or what JSON can hold, got {value!r:.80}: {error}") from error
+
+
 @dataclass(frozen=True, slots=True)
 class Reported:
     """The last report of one attribute."""

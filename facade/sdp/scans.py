@@ -1,5 +1,6 @@
 """Scans of subarrays: nodes of a scanning subarray must not be silent."""
 
+import re
 from typing import Final
 
 from facade.kernel.clock import SECOND, Time
@@ -14,6 +15,8 @@ OTHER_SUBARRAY: Final = Suppressed("other-subarray")
 _SETTLING = 5 * SECOND
 """Time after the begin of a scan in which nodes may still be silent."""
 _MOST_SCANS = 1000
+_ID = re.compile("[1-9][0-9]{0,15}")
+"""A scan; no device server may have checked the value."""
 
 
 class Scans:
@@ -31,7 +34,7 @@ class Scans:
             self._since.pop(message.device, None)
         elif message.attribute == OBS_STATE:
             self._since.setdefault(message.device, message.time)
-        elif message.attribute == SCAN_ID and message.value.isdecimal() and int(message.value):
+        elif message.attribute == SCAN_ID and _ID.fullmatch(message.value):
             self._ran[int(message.value)] = message.device
 
     def subarray(self, scan: int) -> str:

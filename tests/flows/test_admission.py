@@ -120,6 +120,15 @@ def test_an_order_of_an_open_command_comes_to_the_topic_of_commands(site: Site) 
     assert [site.outcome(one)[0] for one in (first, second)] == ["COMPLETED"] * 2
 
 
+def test_a_refusal_after_progress_is_no_outcome_of_a_parent(site: Site) -> None:
+    """By the table of outcomes."""
+    parent = site.parent(status="IN_PROGRESS")
+    site.acknowledge(parent, "REJECTED")
+    order = site.order(parent.id)
+    site.wait(1)
+    assert [one.id for one in site.admitted()] == [order.id]
+
+
 def test_orders_go_down_to_executors(site: Site) -> None:
     parent = site.parent("Configure", SUBARRAY)
     prepare = site.order(parent.id, "Prepare", PROCESSING, argument=PREPARE)

@@ -15,7 +15,7 @@ from facade.flows.overview.views import MasterView
 from facade.flows.telemetry.composition import TelemetryHealth
 from facade.flows.telemetry.watermarks import Mark
 from facade.kernel.bus.port import OffsetRange
-from facade.kernel.clock import ManualClock, as_time
+from facade.kernel.clock import ManualClock, Time, as_time
 from facade.kernel.config import Settings, load_settings
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
@@ -25,8 +25,9 @@ from facade.kernel.runtime.health_issues import ORIGIN, HealthIssue, HealthSourc
 from facade.kernel.runtime.progress import Progress
 from facade.sdp.admin_mode import allowed
 from facade.sdp.demand import RateMeter
-from facade.sdp.device_state import DeviceStates
+from facade.sdp.device_state import DeviceStates, StateMessage
 from facade.sdp.racks import Racks
+from facade.sdp.scans import Scans
 from facade.sdp.stream_accounts import StreamTotals
 from tests.support.overview import MASTER, NOW, heartbeat, overview, signs_of_life
 
@@ -370,3 +371,13 @@ def test_the_description_of_the_reasons_says_which_are_those_of_suppressed_recor
     (attribute,) = (one for one in load().classes["SdpBus"].attributes if one.name == "deadLetterReasons")
     (listed,) = re.findall(r"Suppressed records have the reasons ([a-z, -]+);", attribute.description)
     assert set(re.split(", | and ", listed)) == used
+
+
+def test_the_number_of_a_scan_that_is_too_long_is_refused_as_any_value() -> None:
+    """Not as a mistake of the program: Python reads no number of more than 4,300 digits."""
+    states = DeviceStates(load(), {FIRST: "SdpSubarray"})
+    states.listeners.append(Scans().take)
+    message = StateMessage(device=FIRST, attribute="scanID", value="9" * 5000, time=Time(1), origin="c")
+    refusal = states.take(message, Time(1))
+    assert isinstance(refusal, RecordRejected)
+    assert refusal.reason == "value"

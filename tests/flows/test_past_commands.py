@@ -239,7 +239,7 @@ def test_a_list_has_orders_below_their_command(cascade):
     found = json.loads(run("list --json"))["commands"]
     assert {one["id"]: one["parent"] for one in found if one["parent"]}[cascade[ONE]] == cascade["On"]
     lines = [line for line in run("list --command On").splitlines() if " On " in line]
-    assert [line.split()[2:4] for line in lines] == [["control/0", "On"], ["subarray/02", "└"], ["subarray/01", "└"]]
+    assert [line.split()[2:4] for line in lines] == [["control/0", "On"], ["subarray/01", "└"], ["subarray/02", "└"]]
     assert "└" not in run(f"list --device {ONE}")
 
 
@@ -347,6 +347,8 @@ def test_one_whose_id_is_ahead_of_its_record_is_found(topics):
     id = topics.command(60, given_after=-3600.0)
     topics.ack(id, "COMPLETED", after=-3599.0, origin="c")
     assert run(f"show {id}").splitlines()[0].split() == [id, "COMPLETED"]
+    assert json.loads(run(f"show {id} --json"))["seconds"] == 1.0
+    assert json.loads(run("list --json"))["commands"][0]["seconds"] == 1.0
 
 
 def test_one_that_is_not_there_is_an_error(night):

@@ -64,6 +64,22 @@ def test_the_tools_of_developers_are_a_group_of_their_own_at_the_end() -> None:
     assert max(map(len, done.output.splitlines())) <= 80
 
 
+FLOATS = [
+    (words, option.opts[0])
+    for words, one in COMMANDS.items()
+    for option in one.params
+    if option.type.name.startswith("float")
+]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(("words", "option"), FLOATS)
+def test_a_number_that_no_limit_excludes_is_refused(words: str, option: str, value: str) -> None:
+    needed = ["x" for one in COMMANDS[words].params if one.required and one.param_type_name == "argument"]
+    done = CliRunner().invoke(app, [*words.split(), *needed, option, value])
+    assert (done.exit_code, f"Invalid value for '{option}'" in done.output) == (2, True), done.output
+
+
 @pytest.mark.parametrize(("option", "metavar"), [("since", "DURATION"), ("operator", "NAME")])
 def test_an_option_is_the_same_everywhere(option: str, metavar: str) -> None:
     """A number of an alert is no time."""

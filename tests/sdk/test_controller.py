@@ -218,12 +218,14 @@ def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
         ({"obsState": "REDY"}, "expected one of"),
         ({"nonsense": "1"}, "no reported attribute 'nonsense'"),
         ({"scanID": "x"}, "expected an integer"),
+        ({"receiveAddresses": {"a": math.inf}}, "expected a text, or what JSON can hold"),
+        ({"receiveAddresses": {1, 2}}, "expected a text, or what JSON can hold"),
         ({"receiveAddresses": "x" * 300_000}, "262144"),
         ({"scanType": "caf\udce9"}, "expected text of whole characters"),
     ],
 )
 def test_a_report_that_the_icd_forbids_fails(
-    site: Site, caplog: pytest.LogCaptureFixture, values: dict[str, str], text: str
+    site: Site, caplog: pytest.LogCaptureFixture, values: dict[str, object], text: str
 ) -> None:
     """The handler hears of it, and the bus does not."""
     caplog.set_level(logging.CRITICAL + 1, HANDLING)

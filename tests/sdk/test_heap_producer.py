@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -195,7 +196,18 @@ def test_wrong_times_share_a_batch(bench: Bench) -> None:
     assert [batch.rows for batch in bench.log.batches()] == [4, 2, 3]
 
 
-@pytest.mark.parametrize("changed", [{"lost": [1.5] * 10}, {"lost": ["x"] * 10}, {"lost": [1]}, {"more": [1] * 10}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"lost": [1.5] * 10},
+        {"lost": ["x"] * 10},
+        {"lost": [1]},
+        {"more": [1] * 10},
+        {"scan_id": 0},
+        {"scan_id": 2**70},
+        {"channel_count": float("nan")},
+    ],
+)
 def test_what_is_no_notification_is_refused(bench: Bench, changed: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="expected"):
         bench.send(10, **changed)
@@ -340,6 +352,25 @@ def test_what_the_disk_does_not_give_back_is_counted(bench: Bench) -> None:
     assert bench.producer.standing.dropped == 10
     assert bench.log.batches()[-1].header.dropped == 10
     assert len(bench.log.seqs()) == 1000
+
+
+@pytest.mark.parametrize(("number", "dropped"), [(errno.EMFILE, 0), (errno.EIO, 10)])
+def test_a_batch_that_cannot_be_read_for_a_while_is_not_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, number: int, dropped: int
+) -> None:
+    bench.log.away = True
+    bench.send_often(100)
+    read = DiskFolder.read
+
+    def fail(folder: DiskFolder, *given: Any) -> bytes:
+        monkeypatch.setattr(DiskFolder, "read", read)
+        raise OSError(number, os.strerror(number))
+
+    bench.log.back()
+    monkeypatch.setattr(DiskFolder, "read", fail)
+    bench.run()
+    assert (bench.producer.standing.dropped, bench.producer.standing.bus) == (dropped, "")
+    assert len(bench.log.seqs()) == 1000 - dropped
 
 
 @pytest.mark.parametrize("damaged", [{3}, {0, 3, 4}])

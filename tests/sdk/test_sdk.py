@@ -183,6 +183,7 @@ def test_a_producer_closes_the_bus_that_it_has_opened_and_no_other(monkeypatch: 
         ("mid-sdp/subarray/01", "heapRate", 1.0, "expected one of .*obsState"),
         ("mid-sdp/subarrays/01", "obsState", "IDLE", "device: expected one of .*mid-sdp/subarray/"),
         ("mid-sdp/subarray/01", "obsState", "\x00" * 1_000_000, "obsState"),
+        ("mid-sdp/subarray/01", "receiveAddresses", {"a": float("nan")}, "what JSON can hold, got .*nan"),
     ],
 )
 def test_a_state_that_no_device_shows_is_not_sent(device: str, attribute: str, value: Any, why: str) -> None:

@@ -31,7 +31,7 @@ from facade.flows.commands.messages import (
     command_record,
     is_order_id,
 )  # fmt: skip
-from facade.flows.commands.outcomes import FINAL
+from facade.flows.commands.outcomes import FINAL, SENT, TRANSITIONS
 from facade.flows.commands.refused import NOT_ALLOWED, Refusals
 from facade.kernel import tracing
 from facade.kernel.bus.port import Headers, Record
@@ -98,9 +98,8 @@ class OrderAdmission:
     _waiting: dict[str, _Waiting] = field(default_factory=dict, init=False)
     _commands: Bounded[str, CommandMessage] = field(default_factory=lambda: Bounded(_KEPT), init=False)
     """Commands that may give orders, and admitted orders, without arguments."""
-    _begun: Bounded[tuple[str, str], None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
-    _ended: Bounded[tuple[str, str], None] = field(default_factory=lambda: Bounded(_KEPT), init=False)
-    """Device and id of commands that a controller has begun, and that have an outcome.
+    _states: Bounded[tuple[str, str], str] = field(default_factory=lambda: Bounded(_KEPT), init=False)
+    """State of each acknowledged command, by its device and id.
 
     With the device, as a signature proves no more: a controller can say anything about any id under its own device.
     """
@@ -116,7 +115,8 @@ class OrderAdmission:
             return RecordRejected("id", "$.id", what)
         if order.device not in self.own:
             return Suppressed("other-device")
-        if order.id in self._commands or (order.device, order.id) in self._ended or order.id in self._waiting:
+        has_ended = self._states.get((order.device, order.id)) in FINAL
+        if order.id in self._commands or has_ended or order.id in self._waiting:
             return Suppressed("repeated")
         if self.clock.now_us() > order.not_after:
             return Suppressed("late")
@@ -136,10 +136,8 @@ class OrderAdmission:
     def note_ack(self, ack: AckMessage) -> bool:
         """Note an acknowledgement for any device; return whether it is one of an order that is not on ``commands``."""
         key = ack.device, ack.id
-        if ack.status not in FINAL:
-            self._begun.setdefault(key, None)
-        else:
-            self._ended.setdefault(key, None)
+        if ack.status in TRANSITIONS[self._states.get(key, SENT)]:
+            self._states[key] = ack.status
         waiting = self._waiting.get(ack.id)
         is_its = waiting is not None and waiting.order.device == ack.device
         if waiting is not None and is_its and waiting.written == float("-inf") and ack.status in FINAL:
@@ -169,9 +167,9 @@ class OrderAdmission:
         """Return the reason why an order is not admitted; empty: it is."""
         order = one.order
         parent, place = self._commands.get(order.parent), self._place(order)
-        key = ("" if parent is None else parent.device), order.parent
-        if parent is None or key not in self._begun or key in self._ended:
-            ended = ", which has ended" if key in self._ended else ""
+        state = None if parent is None else self._states.get((parent.device, parent.id))
+        if parent is None or state is None or state in FINAL:
+            ended = ", which has ended" if state else ""
             return f"$.parent: expected a command that is being executed, got {order.parent!r:.200}{ended}"
         by = self._definition(parent)
         if by is None or place not in by.orders:

@@ -155,8 +155,8 @@ class Tracked:
 
     @property
     def given(self) -> Time:
-        """Time of issue; the append time of its record if that is earlier, as issue times never go back."""
-        return min(self.message.issued, self.appended_us or self.message.issued)
+        """Time of issue; see `given`."""
+        return given(self.message, self.appended_us)
 
     def overdue(self, now_us: Time, origin: str, has_read: Callable[[Time], bool]) -> AckMessage | None:
         """Return the outcome of an overdue command; None: it is not overdue, or its record may still be found.
@@ -184,6 +184,15 @@ class Tracked:
         return AckMessage(
             id=self.id, device=self.device, command=self.command, status=status, time=now_us, origin=origin, text=text
         )
+
+
+def given(message: CommandMessage, appended: Time) -> Time:
+    """Return the time of issue of a command whose record was appended at a time; 0: that is unknown.
+
+    It is the append time of an order, whose own time of issue follows from that of its parent; and of a command whose
+    record is older than its issue, as issue times never go back.
+    """
+    return appended if appended and (message.parent or appended < message.issued) else message.issued
 
 
 def command_of(id: str, device: str, name: str) -> CommandMessage:

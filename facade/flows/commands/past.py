@@ -16,7 +16,7 @@ from facade.flows.commands.messages import (
     decode_refusal,
     issued,
 )
-from facade.flows.commands.outcomes import FINAL, NEW, SENT, TRANSITIONS, WITHDRAWN, Tracked, command_of
+from facade.flows.commands.outcomes import FINAL, NEW, SENT, TRANSITIONS, WITHDRAWN, Tracked, command_of, given
 from facade.flows.commands.tracker import Tracker
 from facade.kernel import tracing
 from facade.kernel.bus.port import Record
@@ -128,7 +128,7 @@ class One:
     held: bool = False
     """Whether the record is the one on which it waits, or waited in vain, for a second person."""
     appended: Time = NEVER
-    """Append time of its record, which for an order is its issue; 0: unknown."""
+    """Append time of its record; 0: unknown."""
     trace: str = ""
     """Id of its trace; empty: it is not traced."""
     acks: list[tuple[AckMessage, Time]] = field(default_factory=list)
@@ -152,9 +152,7 @@ class One:
     @property
     def given(self) -> Time:
         """Return the time of issue."""
-        if self.command is None:
-            return issued(self.id)
-        return self.appended if self.command.parent and self.appended else self.command.issued
+        return issued(self.id) if self.command is None else given(self.command, self.appended)
 
     @property
     def seconds(self) -> float | None:
@@ -223,8 +221,7 @@ def outcome_of(tracked: Tracked) -> str:
 
 def row(tracked: Tracked) -> dict[str, Any]:
     """Return a command as lists show it; times are Unix times [s]."""
-    # The ids of orders, and so their issue times, follow from the parent's: their append time is used instead.
-    when = tracked.appended_us if tracked.message.parent and tracked.appended_us else given_at(tracked)
+    when = given_at(tracked)
     took = as_seconds(tracked.ended - when) if tracked.ended else None
     return {
         "id": tracked.id,
@@ -274,4 +271,4 @@ def nested(rows: Iterable[dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]
 
 def given_at(tracked: Tracked) -> Time:
     """Return when a command was issued; of one whose record is unknown, by its id."""
-    return tracked.message.issued or issued(tracked.id)
+    return tracked.given or issued(tracked.id)

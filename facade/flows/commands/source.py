@@ -1,6 +1,5 @@
 """Publishes states of devices, for programs other than controllers."""
 
-import json
 import re
 from typing import Any
 
@@ -11,7 +10,7 @@ from facade.kernel.icd.load import load
 from facade.kernel.icd.model import Icd
 from facade.kernel.instances import pattern_of
 from facade.kernel.outcome import RecordRejected
-from facade.sdp.device_state import DeviceStates, StateMessage, decode_state, state_record
+from facade.sdp.device_state import DeviceStates, StateMessage, as_text, decode_state, state_record
 
 
 class StateSource(OwnBus):
@@ -61,7 +60,7 @@ class StateSource(OwnBus):
         BusError
             The bus has not confirmed the state. Call again.
         """
-        text = value if isinstance(value, str) else json.dumps(value)
+        text = as_text(value)
         now_us = self._clock.now_us()
         message = StateMessage(device=device, attribute=attribute, value=text, time=now_us, origin=self._origin)
         record = state_record(message)

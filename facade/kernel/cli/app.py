@@ -6,6 +6,7 @@ group comes from tables: those of the flows' manifests, and those of the entry-p
 """
 
 import logging
+import math
 import sys
 from typing import Annotated, Any, Final, NoReturn
 
@@ -46,7 +47,12 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Return the context of the command itself, which is then invoked instead of this one."""
-        return self.load().make_context(info_name, args, parent, **extra)
+        context = self.load().make_context(info_name, args, parent, **extra)
+        for option in context.command.params:
+            value = context.params.get(option.name)
+            if isinstance(value, float) and not math.isfinite(value):  # NaN is below no minimum
+                raise typer.BadParameter(f"expected a finite number, got {value}", context, option)
+        return context
 
 
 class _Root(TyperGroup):

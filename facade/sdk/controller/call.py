@@ -1,6 +1,5 @@
 """The handles of the SDK: a device, and the command that a handler executes."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +11,7 @@ from facade.sdk.controller.execution_state import Cancelled, Execution, Order, O
 from facade.sdk.controller.orders import Orders, require
 from facade.sdk.controller.outbox import Outbox
 from facade.sdk.controller.ownership import Ownership
+from facade.sdp.device_state import as_text
 
 
 class Device:
@@ -67,7 +67,7 @@ class Device:
         Cancelled
             The command was aborted, or the controller ends.
         """
-        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+        texts = {name: as_text(value) for name, value in values.items()}
         self._outbox.report(self._reports, texts)
 
     def publish(self, *records: Record) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, decode_ack, decode_command, reported
-from facade.flows.commands.outcomes import BY_FACADE, COMPLETED, FINAL
+from facade.flows.commands.outcomes import BY_FACADE, COMPLETED, FINAL, SENT, TRANSITIONS
 from facade.flows.commands.tracker import Tracker
 from facade.kernel.bus.port import Reader, Record
 from facade.kernel.codec.plausible import wrong_key
@@ -16,7 +16,7 @@ from facade.sdp.device_state import DeviceStates, StateMessage, decode_state
 
 _READ = 10_000
 _KEPT = 5_000
-"""Outcomes kept, for all devices; an order whose parent is older has long expired."""
+"""Commands kept, of all devices; an order whose parent is older has long expired."""
 
 OpenReader = Callable[[Mapping[str, Sequence[int] | None], Mapping[str, Mapping[int, int]]], Reader]
 """Reads topics from given offsets, or else from their beginning."""
@@ -54,24 +54,30 @@ class CommandReader:
 
 
 class ParentOrders:
-    """The first outcomes of the newest commands, which may be parents of orders; may be used from several threads.
+    """The states of the newest commands, which may be parents of orders; may be used from several threads.
 
     A controller that ends a command ends its orders as well. After a kill it does not know them: the executor of an
     order finds here that its parent has ended.
     """
 
     def __init__(self) -> None:
-        self._ended: Bounded[str, AckMessage] = Bounded(_KEPT)
+        self._newest: Bounded[str, AckMessage] = Bounded(_KEPT)
+        """The newest acknowledgement of each command that changed its state."""
 
     def fold(self, ack: AckMessage) -> None:
         """Process an acknowledgement of any command from the log."""
-        if ack.status in FINAL - BY_FACADE:
-            self._ended.setdefault(ack.id, ack)
+        before = self._newest.get(ack.id)
+        if ack.status in TRANSITIONS[SENT if before is None else before.status] - BY_FACADE:
+            self._newest[ack.id] = ack
 
     def why_ended(self, id: str) -> str:
         """Return the reason why the orders of a command are void; an empty text when they are valid."""
-        ack = self._ended.get(id)
-        return "" if ack is None or ack.status == COMPLETED else f"{ack.command} {id}, which had given it, has ended"
+        ack = self._newest.get(id)
+        return (
+            ""
+            if ack is None or ack.status not in FINAL - {COMPLETED}
+            else f"{ack.command} {id}, which had given it, has ended"
+        )
 
 
 class CommandHistory:

@@ -27,6 +27,7 @@ from facade.kernel.runtime.steps import StepThread
 from facade.sdk.producer.folder import DiskFolder, Folder
 from facade.sdk.producer.spool import MOST_BYTES, Spool, Stored
 from facade.sdp.batches import ARROW, CONTENT_TYPE, FRAME, HEADER
+from facade.sdp.columns import number_fields
 from facade.sdp.heap_batches import TYPES, heap_batch
 from facade.sdp.messages import Batch
 
@@ -164,7 +165,10 @@ class Forwarder:
                 self._post_one(stored)
 
     def _post_one(self, stored: Stored) -> None:
-        content = self._spool.read(stored)
+        try:
+            content = self._spool.read(stored)
+        except OSError as error:
+            raise BusError(f"nothing is sent, as batch {stored.sequence} cannot be read now: {error}") from error
         if content is None:
             self.lost += stored.rows
             self._sent.add(stored.sequence)
@@ -311,6 +315,7 @@ class HeapProducer:
                 raise
         self._bus, self._producer = log, f"node-{node}-{self._spool.id}"
         self._forwarder = Forwarder(self._spool, log, _TOPIC, b"%d" % node, self._producer, clock=self._clock)
+        self._fields = number_fields(load().messages["heap"])
         self._rule = plan(load(), _TOPIC).rule
         self._sums = sums_of(load(), _TOPIC) if summed else None
         self._begun: dict[Time, _Begun] = {}
@@ -337,7 +342,8 @@ class HeapProducer:
         Raises
         ------
         ValueError
-            A field is missing, unknown or not a number, or the producer is closed. Nothing was added.
+            A field is missing, unknown or not a number, the number of the node, scan or channels is not within its
+            limits, or the producer is closed. Nothing was added.
         """
         self.add_columns(scan_id=scan_id, channel_count=channel_count, **{name: [v] for name, v in fields.items()})
 
@@ -356,11 +362,16 @@ class HeapProducer:
         Raises
         ------
         ValueError
-            A column is missing or unknown, has other values than numbers, or another shape; or the producer is
-            closed. Nothing was added.
+            A column is missing or unknown, has other values than numbers, or another shape; the number of the node,
+            scan or channels is not within its limits; or the producer is closed. Nothing was added.
         """
         found = _checked(columns)
-        constants = {"node": self._node, "scan_id": int(scan_id), "channel_count": int(channel_count)}
+        constants = {"node": self._node, "scan_id": scan_id, "channel_count": channel_count}
+        for field in self._fields:
+            if field.name in constants and not field.low <= constants[field.name] <= field.high:
+                limits = f"{field.low} to {field.high}"
+                raise ValueError(f"{field.name}: expected {limits}, got {constants[field.name]!r:.100}")
+        constants = {name: int(value) for name, value in constants.items()}
         with self._lock:
             if self._closed:
                 raise ValueError("expected an open producer, got one that is closed")

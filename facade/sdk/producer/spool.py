@@ -6,6 +6,7 @@ goes to the disk when that accepts it; otherwise it is refused. The older batche
 only the newest: the mark has the number of batches in memory.
 """
 
+import errno
 import re
 import secrets
 import struct
@@ -30,6 +31,8 @@ _FRAME: Final = struct.Struct("<IIQQI")
 _MARK: Final = struct.Struct("<qqqI")
 """Newest sequences that are done, that were posted, and that were only in memory, and the CRC-32 of all three."""
 _UNKNOWN: Final = 2**62
+_LOST: Final = (errno.ENOENT, errno.EIO)
+"""Errors of a read that a later attempt has as well: the file is gone, or a part of the disk."""
 _MARK_NAME, _ID_NAME, _SUFFIX, _REMOVED = "mark", "id", ".spool", "removed"
 _ID_BYTES: Final = 6
 _ID: Final = re.compile(rb"[0-9a-f]{%d}" % (2 * _ID_BYTES))
@@ -142,12 +145,20 @@ class Spool:
             return not self._in_memory
 
     def read(self, stored: Stored) -> bytes | None:
-        """Return the content of a batch; None: it cannot be read back from the disk."""
+        """Return the content of a batch; None: the disk has lost it.
+
+        Raises
+        ------
+        OSError
+            It cannot be read now, as when the process has too many open files.
+        """
         if (content := stored.content) is not None:
             return content
         try:
             frame = self._folder.read(stored.name, stored.begin, stored.size)
-        except OSError:
+        except OSError as error:
+            if error.errno not in _LOST:
+                raise
             return None
         return frame[_FRAME.size :] if len(frame) == stored.size and _is_whole(frame) else None
 

@@ -1,6 +1,5 @@
 """`sdp-facade simulate controller`: the reference controller as a process."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -76,8 +75,6 @@ def controller(
 
     It may be killed and started again at any time, as it stores nothing.
     """
-    if math.isnan(speed):  # which is less than no minimum
-        raise ConfigError(f"--speed: expected a number, got {speed}")
     there = [(text, names_of(text)) for text in receptors or ()]
     if wrong := [text for text, names in there if not names]:
         raise ConfigError(f"--receptors: expected a range with its lower number first, got {wrong[0]}")
