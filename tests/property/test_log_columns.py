@@ -42,7 +42,7 @@ DATA = (
 )
 NUMBERS = st.integers(0, 6).map(str) | st.sampled_from(["", "x", "1_0", "007", "9" * 30])
 SKA = "1|2026-11-24T12:00:00.000Z|ERROR|t|f|m.py#1||inner"
-BODIES = st.sampled_from(["text", "", "a ] b", "\ufefftext", SKA, "\u00e9\n"])
+BODIES = st.sampled_from(["text", "", "a ] b", "\ufefftext", SKA, f"\ufeff{SKA}", "\u00e9\n"])
 
 
 @st.composite
