@@ -114,6 +114,7 @@ def test_a_failure_on_the_way_leaves_nothing(desk, root):
         ("file://host/t", "absolute path"),
         ("file:///nothing/../t", "absolute path"),
         ("file:///nothing/t", "No such file"),
+        ("file:///nothing/t#7", "%23 for #"),
         ("t", "scheme"),
     ],
 )
