@@ -313,6 +313,9 @@ def test_a_person_sees_who_holds_what_until_when(
     assert "1 records could not be read" in counted
     cli.list_reservations(subarray=[1], kind=["receptors"], all_=True)
     assert "GRANTED, expired" in capsys.readouterr().out
+    monkeypatch.setattr(ledgers, "MOST", 2)
+    cli.list_reservations()
+    assert "1 more are not shown" in capsys.readouterr().err
 
 
 def test_what_is_shown_is_bounded() -> None:

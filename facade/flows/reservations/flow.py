@@ -164,7 +164,7 @@ class ReservationsHealth(HealthSource):
             yield HealthIssue(
                 DEGRADED,
                 f"{left_out} reservations are not shown: there are too many",
-                response="See them: sdp-facade reservations list. Ask the owners to release what has expired.",
+                response="See the others: sdp-facade reservations list. Ask owners to release what they do not use.",
             )
 
     def _expired(self, ledger: ReservationLedger, number: int, now: Time) -> list[str]:
