@@ -140,13 +140,6 @@ def test_a_product_that_is_removed_is_gone_with_its_alarm(bench, monkeypatch):
     assert bench.work()[2:] == [("ACTIVE", f"table t2 of {GAINS}")]
 
 
-def test_an_older_table_does_not_clear_it_and_another_product_neither(bench):
-    bench.tell("COMPLETE", "t0")
-    bench.tell("FAILED", "t1")
-    bench.tell("COMPLETE", "b1", product="subarray/01/bandpass")
-    assert bench.work() == [RAISED]
-
-
 def test_what_was_sent_later_and_is_complete_already_has_made_it_good(bench):
     """A table expires minutes after its last segment; meanwhile a newer one came. It is told nevertheless."""
     sent_at = bench.clock.now_us()
@@ -166,15 +159,6 @@ def test_a_kill_at_any_time_neither_loses_nor_doubles_it(bench, lived, made_good
     bench.work(2.0)
     bench.start("calibration")
     assert bench.work(30.0) == [RAISED, CLEARED][: 2 if made_good else 1]
-
-
-def test_products_of_other_subarrays_and_removed_ones_are_nobodys_loss_here(bench):
-    bench.tell("FAILED", "t1", product="subarray/02/gains")
-    assert bench.work() == []
-    bench.tell("FAILED", "t1")
-    assert bench.work() == [RAISED]
-    bench.broker.append(Record(topic="tables", key=GAINS.encode(), value=None))
-    assert bench.work() == [RAISED, CLEARED]
 
 
 def test_what_a_worker_gives_up_is_told(tmp_path):
