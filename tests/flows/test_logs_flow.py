@@ -18,7 +18,7 @@ from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogsView, ShipperNu
 from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
 from facade.flows.logs.sums import LATE, LogSums, MetricSums
-from facade.flows.logs.worker import LogBatching, log_worker
+from facade.flows.logs.worker import log_worker
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import OffsetRange, Record
 from facade.kernel.clock import ManualClock
@@ -42,7 +42,7 @@ class Bench:
         self.broker = MemoryBroker(ManualClock(NOW))
         self.clock = self.broker.clock
         log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate")
-        self.worker = log_worker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
+        self.worker = log_worker(log, ICD, slot="0", clock=self.clock, interval=0.2)
         self.flow = LogFlow()
         self._folded = 0
         bus = SimpleNamespace(health=SimpleNamespace(connected=True, last_error=""))
