@@ -17,7 +17,7 @@ from facade.flows.logs.export import NAMESPACE, Line, encode
 from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogsView, ShipperNumbers
 from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
-from facade.flows.logs.sums import LATE, LogSums, MetricSums
+from facade.flows.logs.sums import LATE, LogSums, MetricSums, summaries
 from facade.flows.logs.worker import log_worker
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import OffsetRange, Record
@@ -384,7 +384,7 @@ def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatc
     metrics.add(MetricRecord(us + 10**9, "n0", "nodeLoad", "", 2.0), us)
     metrics.add(MetricRecord(us - 1, "n0", "nodeLoad", "", 3.0), us)
     span = OffsetRange("x", 0, 6)
-    parts = [msgspec.json.encode(one) for one in found.summaries("w", "logs", 0, span, 300)]
+    parts = [msgspec.json.encode(one) for one in summaries(found, "w", "logs", 0, span, 300)]
     assert len(parts) > 1, "larger ones are cut"
     flow = LogFlow()
     for raw in parts:
@@ -395,7 +395,7 @@ def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatc
     assert records == {"c0": 2, "c1": 1, "c2": 1, "(other)": 2}
     assert flow.state.merged == 2
     assert flow.state.errors[-2].endswith(r"c4: e\u000a4")
-    (made,) = metrics.summaries("w", "metrics", 0, span, 100_000)
+    (made,) = summaries(metrics, "w", "metrics", 0, span, 100_000)
     assert made.merged == 2
     first = made.metrics[0]
     assert (first.host, first.time, first.value) == ("n0", us, 2.0), "no time is yet to come"

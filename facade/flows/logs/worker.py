@@ -10,7 +10,7 @@ from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.messages import LOGS, METRICS, SUMMARY, TOPICS
 from facade.flows.logs.records import LogRecord, MetricRecord, located
-from facade.flows.logs.sums import LogSums, MetricSums
+from facade.flows.logs.sums import LogSums, MetricSums, summaries
 from facade.kernel.bus.dead_letters import ROW
 from facade.kernel.bus.port import PartitionBatch, Record, TransactionalLog
 from facade.kernel.clock import Clock, Time
@@ -169,7 +169,7 @@ class LogFold:
                 account = self._transaction.accounts[topic, partition]
                 judged = account.used + account.late
                 assert sums.records == judged, f"{topic}: {sums.records} records are summed up, {judged} used or late"
-            for summary in (sums or LogSums()).summaries(name, topic, partition, offsets, self._most_summary):
+            for summary in summaries(sums or LogSums(), name, topic, partition, offsets, self._most_summary):
                 yield as_record(SUMMARY, f"{topic}/{partition}", summary)
 
     def end(self, *, is_committed: bool) -> None:
