@@ -69,12 +69,6 @@ def test_damaged_bytes_have_a_reason_or_an_array_of_the_shape_that_was_said(
 
 
 @MANY
-@given(content=st.binary(max_size=200), encoding=ENCODINGS, shape=st.lists(st.integers(1, 2**20), max_size=2))
-def test_any_bytes_have_a_reason(content: bytes, encoding: str, shape: list[int]) -> None:
-    assert isinstance(decode(encoding, content, shape, "float64"), RecordRejected)
-
-
-@MANY
 @given(header=st.binary(max_size=80), value=st.none() | st.binary(max_size=80), key=st.none() | st.binary(max_size=30))
 def test_any_record_is_used_left_out_or_has_a_reason(header: bytes, value: bytes | None, key: bytes | None) -> None:
     record = metric("flaggedFraction", 0.5)
