@@ -13,6 +13,7 @@ from facade.kernel.icd.load import load
 from facade.kernel.reading import Quality
 from tests.support.commanding import DeviceServers
 from tests.support.heaps import BASE_US
+from tests.support.tables import announced
 
 ICD = load()
 FIRST, SECOND = "mid-sdp/calibration/01", "mid-sdp/calibration/02"
@@ -47,26 +48,11 @@ class Bench(DeviceServers):
         ((server, _),) = self.servers
         return server.find(kind)
 
-    def tell(self, state: str = "COMPLETE", product: str = GAINS, key: str | None = None, **more: Any) -> None:
+    def tell(self, state: str = "COMPLETE", product: str = GAINS, table: str = "t1", **more: Any) -> None:
         """Say on the bus what became of a table."""
-        now_us = self.clock.now_us()
-        table = {
-            "schema": "table/1",
-            "table": "t1",
-            "product": product,
-            "kind": "gains",
-            "content_type": "application/vnd.apache.arrow.stream",
-            "state": state,
-            "size": 20_000_000,
-            "received": 20_000_000,
-            "sha256": "0" * 64,
-            "sent_at": now_us - 1_500_000,
-            "time": now_us,
-            **more,
-        }
         if state == "COMPLETE":
-            table = {"partition": 2, "first_offset": 5, "last_offset": 24, "summary": SUMMARY, **table}
-        self.broker.append(Record(topic="tables", key=(key or product).encode(), value=json.dumps(table).encode()))
+            more = {"partition": 2, "first_offset": 5, "last_offset": 24, "summary": SUMMARY, **more}
+        self.broker.append(announced(state, table, product, self.clock.now_us(), **more))
         self.cycle()
 
     def shown(self, name: str, device: str = FIRST) -> Any:
@@ -166,7 +152,7 @@ def test_what_is_under_way_and_what_failed(bench):
     (one,) = map(json.loads, bench.shown("assembling").value)
     assert (one["table"], one["received"], one["size"]) == ("t3", 7_000_000, 20_000_000)
     bench.broker.append(Record(topic="tables", key=f"{GAINS}!t3".encode(), value=None))
-    bench.tell("FAILED", key=f"{GAINS}!failed", table="t3", reason="digest: expected 00, got 01")
+    bench.tell("FAILED", table="t3", reason="digest: expected 00, got 01")
     assert bench.shown("assembling").value == ()
     assert json.loads(bench.shown("lastFailure").value)["reason"].startswith("digest")
     assert bench.shown("tablesComplete").value == 0

@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from facade.flows.logs import formats
 from facade.flows.logs.formats import decode
 from facade.flows.logs.records import (
+    LOG_SEVERITIES,
     BadRow,
     LogRecord,
     MetricRecord,
@@ -406,3 +407,10 @@ def test_a_message_whose_header_is_known_differs_in_time_number_and_text_only():
     assert (second.time - first.time, second.sequence, read(second).body) == (500_000, 8, 'three "] two')
     assert logs(after.replace(b'sequenceId="8"', b'sequenceId="x"'))[0].sequence == 0
     assert logs(after.replace(b"2026", b"year")).reason == "syslog"
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_the_severity_of_each_ska_line_in_syslog_is_its_own(mark):
+    header = f'<134>1 {TIME} n9 a 1 m [meta sequenceId="7"] {mark}'
+    found = [logs(f"{header}1|{TIME}|{level}|main|f|a.py#1||boom".encode())[0] for level in ("INFO", "ERROR")]
+    assert [LOG_SEVERITIES[one.source.severity] for one in found] == ["INFO", "ERROR"]

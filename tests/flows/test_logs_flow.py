@@ -14,11 +14,11 @@ from facade.flows.alerts.messages import decode_alert
 from facade.flows.logs import flow as logs_flow
 from facade.flows.logs import sums
 from facade.flows.logs.export import NAMESPACE, Line, encode
-from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogLedger, LogsView, ShipperNumbers
+from facade.flows.logs.flow import MOST_COMPONENTS, LogFlow, LogsView, ShipperNumbers
 from facade.flows.logs.messages import LogCount, LogSummary, ShipperSequence, decode_summary
 from facade.flows.logs.records import LogRecord, MetricRecord, source_of
-from facade.flows.logs.sums import LATE, LogSums, MetricSums
-from facade.flows.logs.worker import LogBatching, log_worker
+from facade.flows.logs.sums import LATE, LogSums, MetricSums, summaries
+from facade.flows.logs.worker import log_worker
 from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import OffsetRange, Record
 from facade.kernel.clock import ManualClock
@@ -42,7 +42,7 @@ class Bench:
         self.broker = MemoryBroker(ManualClock(NOW))
         self.clock = self.broker.clock
         log = MemoryTransactionalLog(self.broker, "logs", "metrics", group="logs-aggregate")
-        self.worker = log_worker(log, ICD, slot="0", clock=self.clock, batching=LogBatching(interval=0.2))
+        self.worker = log_worker(log, ICD, slot="0", clock=self.clock, interval=0.2)
         self.flow = LogFlow()
         self._folded = 0
         bus = SimpleNamespace(health=SimpleNamespace(connected=True, last_error=""))
@@ -98,7 +98,7 @@ def test_records_of_all_kinds_are_summed_up_once(bench):
     assert bench.totals() == {"consumed": 58, "used": 56, "late": 1, "dead_lettered": 1, "format": 1}
     (letter,) = bench.broker.read("dead-letters")
     assert original(letter).value == b"nonsense"
-    state = bench.flow.ledger.state
+    state = bench.flow.state
     assert {name: (one.records, one.errors) for name, one in state.components.items()} == {
         **{"flagger": (5, 3), "x.py": (1, 0), "other": (1, 0), "lib": (50, 0)},
     }
@@ -124,7 +124,7 @@ def test_the_rack_of_a_host_is_that_of_the_newest_key_which_names_it(bench):
     for key in (None, b"4711", b"r01/n7", None, b"r02/n7", None):
         bench.send(syslog(), key=key)
         bench.work()
-    locations = {name: one.records for name, one in bench.flow.ledger.state.locations.items()}
+    locations = {name: one.records for name, one in bench.flow.state.locations.items()}
     assert locations == {"r09": 1, "n7": 2, "r01/n7": 2, "r02/n7": 2}
 
 
@@ -249,41 +249,41 @@ def test_numbers_of_shippers_tell_what_is_missing(runs, holes):
     for run in runs:
         numbers.add("n7", [run], NOW, silent_since=NOW - 3600)
     assert numbers.holes == holes
-    ledger = LogLedger()
-    ledger.add(summary(sequences=[ShipperSequence(shipper="n7", runs=runs)]), NOW)
-    assert ledger.state.numbers == numbers
+    flow = LogFlow()
+    flow.add(summary(sequences=[ShipperSequence(shipper="n7", runs=runs)]), NOW)
+    assert flow.state.numbers == numbers
 
 
-def speak(ledger: LogLedger, at: float, seconds: float, *names: str, **more: Any) -> float:
+def speak(flow: LogFlow, at: float, seconds: float, *names: str, **more: Any) -> float:
     """Let components write each 10 s."""
     until = at + seconds
     while at < until:
         for name in names:
-            ledger.add(counted(name, **more), at)
+            flow.add(counted(name, **more), at)
         at += 10.0
     return at
 
 
 def test_who_wrote_regularly_is_missed_while_others_write():
-    ledger = LogLedger()
-    ledger.add(counted("once"), NOW)
-    at = speak(ledger, NOW, 60, "a", "b")
-    assert ledger.silent() == []
-    at = speak(ledger, at, 50, "b")
-    assert ledger.silent() == ["a"]
-    speak(ledger, at, 1, "a", late=1)
-    assert ledger.silent() == ["a"], "what comes late is no sign of life"
-    at = speak(ledger, at, 1, "a")
-    assert ledger.silent() == []
-    speak(ledger, at, 3700, "b")
-    assert ledger.silent() == [], "forgotten after an hour"
+    flow = LogFlow()
+    flow.add(counted("once"), NOW)
+    at = speak(flow, NOW, 60, "a", "b")
+    assert flow.silent() == []
+    at = speak(flow, at, 50, "b")
+    assert flow.silent() == ["a"]
+    speak(flow, at, 1, "a", late=1)
+    assert flow.silent() == ["a"], "what comes late is no sign of life"
+    at = speak(flow, at, 1, "a")
+    assert flow.silent() == []
+    speak(flow, at, 3700, "b")
+    assert flow.silent() == [], "forgotten after an hour"
 
 
 def test_processes_of_the_facade_log_when_something_happens_and_their_silence_says_nothing():
-    ledger = LogLedger()
-    at = speak(ledger, NOW, 60, f"{NAMESPACE}/controller", "b")
-    speak(ledger, at, 50, "b")
-    assert ledger.silent() == []
+    flow = LogFlow()
+    at = speak(flow, NOW, 60, f"{NAMESPACE}/controller", "b")
+    speak(flow, at, 50, "b")
+    assert flow.silent() == []
 
 
 def test_numbers_of_otlp_show_what_is_missing_of_each_process():
@@ -312,64 +312,63 @@ def test_a_number_or_name_that_no_summary_may_have_hides_no_other_record(bench, 
     bench.send(encode([Line(1, 0, 40, "x", "boom")], {"service.namespace": "n" * 100, "service.name": "s" * 100}))
     bench.work()
     assert bench.shown()["records"] == count + 2
-    assert bench.flow.ledger.state.numbers.shippers["n7"].newest == count
+    assert bench.flow.state.numbers.shippers["n7"].newest == count
 
 
 def test_errors_that_come_much_more_often_rise():
     flow = LogFlow()
-    ledger = flow.ledger
-    at = speak(ledger, NOW, 300, "steady", severity=5, count=5)
-    assert set(ledger.rising(at)) == set(), "as many as before"
-    ledger.add(counted("quiet", 9, 5), at)
-    assert set(ledger.rising(at)) == set(), "too few to bother anybody"
-    ledger.add(counted("quiet", 1, 6), at)
-    ledger.add(counted("steady", 100, 5), at)
-    ledger.add(counted("chatty", 100, 4), at)
+    at = speak(flow, NOW, 300, "steady", severity=5, count=5)
+    assert set(flow.rising(at)) == set(), "as many as before"
+    flow.add(counted("quiet", 9, 5), at)
+    assert set(flow.rising(at)) == set(), "too few to bother anybody"
+    flow.add(counted("quiet", 1, 6), at)
+    flow.add(counted("steady", 100, 5), at)
+    flow.add(counted("chatty", 100, 4), at)
     assert set(flow.find(round(at * 1e6))) == {("errorsRising", "quiet"), ("errorsRising", "steady")}
     assert flow.find(round((at + 40) * 1e6)) == {}
 
 
 def test_the_name_that_was_silent_longest_makes_room_for_a_new_one():
     """With one name for each pod or job, the new ones are those that matter; before, they were merged for ever."""
-    ledger = LogLedger()
-    speak(ledger, NOW, 60, "regular")
+    flow = LogFlow()
+    speak(flow, NOW, 60, "regular")
     for number in range(MOST_COMPONENTS - 1):
-        ledger.add(counted(f"job-{number}", 2, 5, host=f"n{number}"), NOW)
-    at = speak(ledger, NOW + 4000, 60, "regular", "a-new-one")
-    assert {"regular", "a-new-one"} <= ledger.state.components.keys()
-    assert "job-0" not in ledger.state.components
+        flow.add(counted(f"job-{number}", 2, 5, host=f"n{number}"), NOW)
+    at = speak(flow, NOW + 4000, 60, "regular", "a-new-one")
+    assert {"regular", "a-new-one"} <= flow.state.components.keys()
+    assert "job-0" not in flow.state.components
     for _ in range(3):
-        again = LogLedger()
-        again.restore(json.loads(json.dumps(ledger.as_dict())))
-        ledger = again
-    at = speak(ledger, at, 60, "regular", *(f"pod-{number}" for number in range(100)))
-    assert not any(f"job-{number}" in ledger.state.components for number in range(101))
-    assert ledger.state.components["(other)"].records == 202 == ledger.state.merged
-    assert ledger.state.components["(other)"].errors == 202
-    assert sum(one.records for one in ledger.state.components.values()) == sum(ledger.state.severities)
-    speak(ledger, at, 60, "regular")
-    assert len(ledger.silent()) == 101, "a new one is missed as others are"
-    assert len(ledger.state.components) == MOST_COMPONENTS + 1
+        again = LogFlow()
+        again.restore(json.loads(json.dumps(flow.as_dict())))
+        flow = again
+    at = speak(flow, at, 60, "regular", *(f"pod-{number}" for number in range(100)))
+    assert not any(f"job-{number}" in flow.state.components for number in range(101))
+    assert flow.state.components["(other)"].records == 202 == flow.state.merged
+    assert flow.state.components["(other)"].errors == 202
+    assert sum(one.records for one in flow.state.components.values()) == sum(flow.state.severities)
+    speak(flow, at, 60, "regular")
+    assert len(flow.silent()) == 101, "a new one is missed as others are"
+    assert len(flow.state.components) == MOST_COMPONENTS + 1
 
 
 def test_a_new_location_takes_the_place_of_the_one_that_was_silent_longest(monkeypatch):
     monkeypatch.setattr(logs_flow, "MOST_LOCATIONS", 3)
-    ledger = LogLedger()
+    flow = LogFlow()
     for host in ("n0", "n1", "n2", "n0", "n3", "n4"):
-        ledger.add(counted("c", 1, 5, host=host), NOW)
-    records = {name: one.records for name, one in ledger.state.locations.items()}
+        flow.add(counted("c", 1, 5, host=host), NOW)
+    records = {name: one.records for name, one in flow.state.locations.items()}
     assert records == {"n0": 2, "(other)": 2, "n3": 1, "n4": 1}
 
 
 def test_a_shipper_that_was_silent_for_long_makes_room_for_a_new_one(monkeypatch):
     monkeypatch.setattr(logs_flow, "MOST_SHIPPERS", 2)
-    ledger = LogLedger()
+    flow = LogFlow()
     for at, shipper, first in (
         (0, "a", 1), (0, "b", 1), (1800, "c", 1), (1801, "c", 3),  # nobody has left: c is not followed
         (1802, "b", 2), (3700, "c", 9), (3701, "c", 11), (3702, "b", 4),
     ):  # fmt: skip
-        ledger.add(summary(sequences=[ShipperSequence(shipper=shipper, runs=[(first, first)])]), NOW + at)
-    assert (ledger.state.numbers.holes, set(ledger.state.numbers.shippers)) == (2, {"b", "c"})
+        flow.add(summary(sequences=[ShipperSequence(shipper=shipper, runs=[(first, first)])]), NOW + at)
+    assert (flow.state.numbers.holes, set(flow.state.numbers.shippers)) == (2, {"b", "c"})
 
 
 def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatch):
@@ -385,18 +384,18 @@ def test_a_transaction_keeps_a_bounded_number_and_says_what_it_merged(monkeypatc
     metrics.add(MetricRecord(us + 10**9, "n0", "nodeLoad", "", 2.0), us)
     metrics.add(MetricRecord(us - 1, "n0", "nodeLoad", "", 3.0), us)
     span = OffsetRange("x", 0, 6)
-    parts = [msgspec.json.encode(one) for one in found.summaries("w", "logs", 0, span, 300)]
+    parts = [msgspec.json.encode(one) for one in summaries(found, "w", "logs", 0, span, 300)]
     assert len(parts) > 1, "larger ones are cut"
-    ledger = LogLedger()
+    flow = LogFlow()
     for raw in parts:
         one = decode_summary(raw)
-        assert not ledger.take(one)
-        ledger.add(one, NOW)
-    records = {name: one.records for name, one in ledger.state.components.items()}
+        assert not flow.take(one)
+        flow.add(one, NOW)
+    records = {name: one.records for name, one in flow.state.components.items()}
     assert records == {"c0": 2, "c1": 1, "c2": 1, "(other)": 2}
-    assert ledger.state.merged == 2
-    assert ledger.state.errors[-2].endswith(r"c4: e\u000a4")
-    (made,) = metrics.summaries("w", "metrics", 0, span, 100_000)
+    assert flow.state.merged == 2
+    assert flow.state.errors[-2].endswith(r"c4: e\u000a4")
+    (made,) = summaries(metrics, "w", "metrics", 0, span, 100_000)
     assert made.merged == 2
     first = made.metrics[0]
     assert (first.host, first.time, first.value) == ("n0", us, 2.0), "no time is yet to come"

@@ -562,6 +562,14 @@ def test_a_database_that_hangs_holds_one_thread_and_no_other_database():
     assert [one.pattern for one in bench.telescope.waiting if isinstance(one, DeviceSearch)] == ["a/*/2"]
 
 
+def test_a_slow_database_is_asked_for_each_pattern_in_turn():
+    bench = Bench("a/*/1/x", "a/*/2/x", "a/*/3/x")
+    for _ in range(12):
+        bench.turn(SEARCH_AGAIN)
+    asked = [one.pattern for one in bench.telescope.asked if isinstance(one, DeviceSearch)]
+    assert asked[:6] == ["a/*/1", "a/*/2", "a/*/3"] * 2
+
+
 def test_a_pattern_that_fits_too_much_keeps_what_it_has_and_says_so(monkeypatch: pytest.MonkeyPatch):
     bench = Bench(f"{DISH}/*")
     bench.settle()

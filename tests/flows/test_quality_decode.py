@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import facade.flows.quality.records
-from facade.flows.quality.records import ENCODERS, decode, encode_metric
+from facade.flows.quality.records import decode, encode_metric
 from facade.kernel.errors import ConfigError
 from facade.kernel.outcome import RecordRejected
 from tests.support.metrics import WRITERS, arrow, arrow_stream, dtype_of, msgpack, msgpack_numpy, npy
@@ -25,27 +25,6 @@ def why(found):
     assert isinstance(found, RecordRejected)
     assert found.path == "$"
     return f"{found.reason}: {found.detail}"
-
-
-@pytest.mark.parametrize("encoding", ENCODINGS)
-@pytest.mark.parametrize(
-    "array",
-    [
-        IMAGE,
-        np.array([1.0, np.nan, np.inf]),
-        np.array(2.5),
-        np.array([True, False]),
-        np.array([[1, 2], [3, 4]], np.uint16),
-        np.array(["SKA001", "MKT000", ""]),
-    ],
-    ids=str,
-)
-def test_what_was_written_is_read(encoding, array):
-    for content in (WRITERS[encoding](array), ENCODERS[encoding](array)):
-        found = read(encoding, content, array)
-        assert isinstance(found, np.ndarray), found
-        assert found.shape == array.shape
-        assert np.array_equal(found, array, equal_nan=array.dtype.kind == "f")
 
 
 def test_msgpack_numpy_with_texts_as_keys_and_other_byte_order_is_read():

@@ -1,10 +1,7 @@
 """The account of the segments is exact when a write is repeated or storage is lost, or a deviation is named."""
 
-import errno
-
 import pytest
 
-from facade.kernel.bus.port import Aborted
 from tests.support.tables import Desk, cut
 
 
@@ -26,21 +23,6 @@ def finished(desk: Desk) -> tuple[int, int, int]:
     return account.consumed, account.overlap, account.skipped
 
 
-def test_a_write_that_arrived_though_nobody_confirmed_it_is_counted_once(desk, monkeypatch):
-    write, failed = desk.member.write, []
-
-    def unconfirmed(records, offsets):
-        records = list(records)
-        write(records, offsets)
-        if any(record.topic == "accounts" for record in records) and not failed:
-            failed.append(records)
-            raise Aborted("nobody confirmed it")
-
-    monkeypatch.setattr(desk.member, "write", unconfirmed)
-    assert finished(desk) == (9, 0, 0)
-    assert failed
-
-
 def test_what_is_taken_again_as_tables_lost_its_end_is_counted_once(desk):
     for topic in ("tables", "positions"):
         for partition in range(desk.broker.partitions[topic]):
@@ -60,19 +42,3 @@ def test_a_lost_end_of_accounts_is_a_hole(desk):
     assert (consumed, overlap) == (6, 0)
     assert skipped
     assert "calibration, partition 1: offsets " in desk.folded().deviations["skipped"]
-
-
-def test_segments_after_which_our_disk_was_full_when_they_were_read_again_are_counted():
-    """Before the restart the table had three segments; when they are read again, our disk does not take the first."""
-
-    def full():
-        raise OSError(errno.ENOSPC, "no space left")
-
-    with Desk(memory=0) as desk:
-        desk.run([*cut("open", b"o" * 40)[:3], *cut("a", b"a")])
-        desk.open_file = full
-        desk.start()
-        desk.work()
-        assert [one["reason"].partition(":")[0] for one in desk.said("FAILED")] == ["no-space"]
-        account = desk.folded()
-        assert (account.consumed, account.overlap, account.skipped) == (4, 0, 0)

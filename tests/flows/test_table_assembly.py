@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 
 from facade.flows.tables.messages import SEGMENT
-from facade.kernel.bus.dead_letters import original
 from facade.kernel.bus.port import Record
 from facade.kernel.errors import ConfigError
 from tests.support.tables import ICD, Desk, cut
@@ -100,41 +99,6 @@ def test_a_table_that_lacks_a_segment_is_read_again_after_a_restart_and_then_exp
     bench.run(cut("t", CONTENT, 100)[-1:])
     assert bench.totals()["expired"] == 11, "what comes late is counted, and no letter more is written"
     assert len(bench.letters()) == 1
-
-
-@pytest.mark.parametrize("wrong", [{"count": 12}, {"size": 1025}, {"sha256": "1" * 64}, {"kind": "bandpass"}])
-def test_a_contradictory_segment_is_set_aside_alone(desk, wrong):
-    bench = desk()
-    records = cut("t", CONTENT, 100)
-    bad = cut("t", CONTENT, 100, **wrong)[5]
-    bench.run([*records[:5], bad, *records[5:]])
-    assert bench.reasons() == ["contradiction"]
-    (letter,) = bench.broker.read("dead-letters")
-    assert original(letter).value == bad.value
-    (name,) = wrong
-    said = next(text for text in dict(letter.headers).values() if b", got " in text).decode()
-    assert f"{name} " in said, said
-    assert said.count(", got ") == 1, "only what differs is named"
-    assert bench.delivered == [("gains", CONTENT)]
-    assert bench.totals() == {"consumed": 12, "used": 11, "dead_lettered": 1, "contradiction": 1}
-
-
-@pytest.mark.parametrize(
-    ("records", "reason"),
-    [
-        (cut("t", CONTENT, 100, size=1000), "overlong"),
-        (cut("t", CONTENT, 100, sha256="a" * 64), "digest"),
-    ],
-    ids=["overlong", "digest"],
-)
-def test_a_table_that_is_not_what_it_says_is_given_up_with_one_letter(desk, records, reason):
-    bench = desk(memory=300)
-    bench.run(records)
-    assert bench.reasons() == [reason]
-    assert bench.delivered == []
-    assert bench.said("COMPLETE") == []
-    assert bench.totals() == {"consumed": 11, "dead_lettered": 11, reason: 11}
-    assert (bench.pool.in_memory, bench.pool.on_disk) == (0, 0)
 
 
 @pytest.mark.parametrize(

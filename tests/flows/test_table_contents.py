@@ -244,29 +244,6 @@ def test_a_reference_is_read_where_it_is(bench, tmp_path):
     assert "could not be fetched: digest: " in bench.find()
 
 
-def test_references_to_a_store_that_is_away_do_not_keep_others_from_being_fetched(bench):
-    bench.table("t1")
-    said = bench.desk.said("COMPLETE")[0]
-    for number, product in enumerate(("subarray/01/a", "subarray/01/b")):
-        newer = {
-            **said,
-            "product": product,
-            "table": product,
-            "url": f"{SCHEME}://bucket/y",
-            "time": said["time"] + 1 + number,
-        }
-        bench.broker.append(Record(topic="tables", key=product.encode(), value=json.dumps(newer).encode()))
-    fsspec.register_implementation(SCHEME, Faulty, clobber=True)
-    Faulty.follow(TimeoutError())
-    roots = parse_roots(f"{SCHEME}://bucket")
-    bench.contents._references = References(roots, clock=bench.clock, patience=10.0)
-    bench.hear()
-    for _ in range(5):
-        bench.fetch_one()
-    assert "could not be fetched: unavailable" in bench.find("subarray/01/a")
-    assert bench.content() == CONTENT
-
-
 def test_a_store_that_hangs_holds_up_no_call_and_no_other_table(bench):
     """Its threads are abandoned, and then it is left alone; calls only look into memory."""
     bench.table("t1")

@@ -1,6 +1,5 @@
 """Tables under workers that lost their partition, full disks, files that change, and hostile content."""
 
-from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 import pytest
@@ -10,7 +9,6 @@ from facade.flows.tables.assembly import AssemblyLimits
 from facade.flows.tables.buffers import BufferPool
 from facade.flows.tables.references import ReferenceReader, References
 from facade.flows.tables.worker import TableWorker
-from facade.kernel.bus.port import Aborted, Record
 from tests.support.simulated_bus import MemoryBus, MemoryTransactionalMember
 from tests.support.tables import ICD, Desk, cut
 
@@ -87,29 +85,3 @@ def test_a_large_reference_is_verified_and_not_looked_into(bench, tmp_path, monk
     assert (said["table"], said["summary"]) == ("good", {"note": "too large to be looked into where it is"})
     assert bench.reasons() == ["digest"]
     assert bench.delivered == []
-
-
-@pytest.mark.parametrize("happened", [True, False])
-def test_a_table_that_expires_in_a_transaction_that_fails_is_counted_once(happened: bool) -> None:
-    """Its account has no range of its own: later records were settled before it."""
-    with Desk(expiry=60.0) as desk:
-        desk.run([cut("v1", b"x" * 30)[0], Record(topic="calibration", key=b"p", value=b"junk")])
-        assert desk.folded().consumed == 1
-        write = desk.member.write
-
-        def fail(records: Iterable[Record], offsets: Mapping[int, int]) -> None:
-            desk.member.write = write  # type: ignore[method-assign]
-            if happened:
-                write(records, offsets)
-            raise Aborted("nobody confirmed it")
-
-        desk.member.write = fail  # type: ignore[method-assign]
-        desk.broker.clock.sleep(61.0)
-        desk.work(1)
-        desk.work(5)
-        if not happened:  # it was read again, and waits anew
-            desk.broker.clock.sleep(61.0)
-            desk.work(5)
-        assert [one["table"] for one in desk.said("FAILED")] == ["v1"]
-        account = desk.folded()
-        assert (account.consumed, account.overlap, account.skipped) == (2, 0, 0)

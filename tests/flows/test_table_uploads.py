@@ -114,6 +114,7 @@ def test_a_failure_on_the_way_leaves_nothing(desk, root):
         ("file://host/t", "absolute path"),
         ("file:///nothing/../t", "absolute path"),
         ("file:///nothing/t", "No such file"),
+        ("file:///nothing/t#7", "%23 for #"),
         ("t", "scheme"),
     ],
 )
@@ -138,3 +139,5 @@ def test_the_command_puts_a_reference_and_gets_the_table(desk, tmp_path, monkeyp
     desk.work()
     done = CliRunner().invoke(app, ["tables", "get", "sky", "-o", str(tmp_path / "out")])
     assert (done.exit_code, (tmp_path / "out").read_bytes()) == (0, CONTENT), done.output
+    done = CliRunner().invoke(app, ["tables", "get", "sky", "-o", "."])
+    assert (done.exit_code, "is a directory" in done.output) == (2, True), done.output

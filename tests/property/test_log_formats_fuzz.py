@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from facade.flows.logs.formats import decode
 from facade.flows.logs.messages import LogSummary, decode_summary
 from facade.flows.logs.records import BadRow, body_of
-from facade.flows.logs.sums import LogSums, MetricSums
+from facade.flows.logs.sums import LogSums, MetricSums, summaries
 from facade.kernel.bus.port import OffsetRange
 from facade.kernel.outcome import RecordRejected, Suppressed
 
@@ -96,5 +96,5 @@ def test_nonsense_is_a_result(value, topic):
             assert [one.why.reason for one in again] == [row.why.reason], "a dead letter has what is bad, and only that"
         else:
             sums.add(row, NOW)
-    for summary in sums.summaries("w", topic, 0, OffsetRange("x", 0, 1), 100_000):
+    for summary in summaries(sums, "w", topic, 0, OffsetRange("x", 0, 1), 100_000):
         assert isinstance(decode_summary(msgspec.json.encode(summary)), LogSummary), "readers take it"

@@ -84,7 +84,7 @@ class Shipping:
     def differences(self, site: "Site") -> Iterator[str]:
         """Say where sums are not what was sent."""
         (flow,) = (one for one in site.servers["logs"].flows if isinstance(one, LogFlow))
-        state = flow.ledger.state
+        state = flow.state
         shown = site.value("mid-sdp/logs/0", "severityRecords") or ()
         found = {name: count for name, count in zip(LOG_SEVERITIES, shown, strict=False) if count}
         if found != +self.severities:

@@ -49,22 +49,25 @@ class DeviceServers:
     pause = 0.5
     """Time that a cycle takes [s]."""
 
-    def __init__(self, **servers: dict[str, list[str]]) -> None:
-        self.clock = ManualClock(BASE_US / 1e6)
-        self.broker = MemoryBroker(self.clock)
+    def __init__(self, broker: MemoryBroker | None = None, /, **servers: dict[str, list[str]]) -> None:
+        self.broker = broker or MemoryBroker(ManualClock(BASE_US / 1e6))
+        self.clock = self.broker.clock
         self._wanted = servers
         self.start()
 
     def start(self) -> None:
-        self.sink, self.servers = Sink(), []
-        for instance, devices in self._wanted.items():
-            self.bus = MemoryBus(self.broker)
-            server = composition.Server(
-                ICD, Settings(), devices, self.sink, self.bus, instance=instance, clock=self.clock,
-                versions={"versionId": "1"},
-            )  # fmt: skip
-            self.servers.append((server, server.event_loop._open()))
+        self.sink = Sink()
+        self.servers = [self.serve(instance) for instance in self._wanted]
         self.cycle()
+
+    def serve(self, instance: str) -> tuple[Service, Any]:
+        """Return a new life of one server, and its reader."""
+        self.bus = MemoryBus(self.broker)
+        server = composition.Server(
+            ICD, Settings(), self._wanted[instance], self.sink, self.bus, instance=instance, clock=self.clock,
+            versions={"versionId": "1"},
+        )  # fmt: skip
+        return server, server.event_loop._open()
 
     def cycle(self, times: int = 6) -> None:
         for _ in range(times):

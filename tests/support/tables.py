@@ -44,6 +44,17 @@ def cut(table: str, content: bytes, segment: int = 10, *, product: str = "p", **
     return [segment_record(TableSegment(**{"index": index, **said}), part) for index, part in enumerate(parts)]
 
 
+def announced(state: str, table: str, product: str, now_us: int, *, key: str = "", **more: Any) -> Record:
+    """Return the record that says what became of a table, right or wrong."""
+    said = {
+        **{"schema": "table/1", "table": table, "product": product, "kind": "gains", "content_type": "x/y"},
+        **{"state": state, "size": 20_000_000, "received": 20_000_000, "sha256": "0" * 64},
+        **{"sent_at": now_us - 1_500_000, "time": now_us, **more},
+    }
+    of_product = f"{product}!failed" if state == "FAILED" else product
+    return Record(topic="tables", key=(key or of_product).encode(), value=json.dumps(said).encode())
+
+
 TABLE = b"table" * 500
 """Content of the table that references refer to."""
 

@@ -155,7 +155,7 @@ class NodeValue(msgspec.Struct):
 
 
 class LogState(msgspec.Struct):
-    """The state of the ledger in a snapshot, which has times as Unix times [s]."""
+    """The state of the flow in a snapshot, which has times as Unix times [s]."""
 
     severities: list[int] = msgspec.field(default_factory=lambda: [0] * len(LOG_SEVERITIES))
     recent: dict[int, list[int]] = {}
@@ -178,17 +178,62 @@ class LogState(msgspec.Struct):
 
 RATE_OVER: Final = 10
 """Period of rates [s]."""
+_CONDITIONS = RISING, COMPONENT_SILENT, DISK_FILLS = "errorsRising", "componentSilent", "diskFills"
+Faults = dict[FaultKey, Fault]
 
 
-class LogLedger:
-    """Adds summaries to `state`."""
+class LogFlow(Flow):
+    """A flow: all summaries, added up in `state`; see `facade.kernel.runtime.flow.Flow`."""
+
+    topic = SUMMARY
+    durable = True
 
     def __init__(self) -> None:
         self.state = LogState()
         self.metrics: dict[str, dict[str, dict[str, NodeValue]]] = {}
         """By host, metric and instance; without a snapshot, as they soon come again."""
         self.missing: list[Missing] = []
-        """Records without a summary, found since the last call of `LogFlow.lost_before`."""
+        """Records without a summary, found since the last call of `lost_before`."""
+
+    def fold(self, record: Record, *, count: bool) -> Outcome:
+        """Add a summary; see `facade.kernel.runtime.flow.Flow`."""
+        summary = decode_summary(record.value)
+        if not isinstance(summary, LogSummary):
+            return summary
+        key = f"{summary.stream}/{summary.partition}"
+        if record.key != key.encode():
+            return RecordRejected(
+                INCONSISTENT, "$.stream", excerpt(f"expected the record's key {record.key!r}, got {key}")
+            )
+        if summary.offset_to < summary.offset_from:
+            what = f"expected {summary.offset_from} or more, got {summary.offset_to}"
+            return RecordRejected(INCONSISTENT, "$.offset_to", what)
+        for at, sequence in enumerate(summary.sequences):
+            if wrong := [run for run in sequence.runs if run[0] > run[1]]:
+                what = f"expected the first number of a run and then its last one, got {wrong[0][0]}, {wrong[0][1]}"
+                return RecordRejected(INCONSISTENT, f"$.sequences[{at}].runs", what)
+        if count:  # the snapshot has the others
+            if trouble := self.take(summary):
+                return RecordRejected(OVERLAP, "$.offset_from", trouble)
+            self.add(summary, as_seconds(self.heard(record)))
+        return USED
+
+    def lost_before(self) -> list[Missing]:
+        """Return the records whose summaries are missing; see `facade.kernel.runtime.flow.Flow`."""
+        found, self.missing = self.missing, []
+        return found
+
+    def find(self, now: Time) -> Faults:
+        """Return the components with rising errors, and the silent ones."""
+        rising = sorted(self.rising(as_seconds(now)).items(), key=lambda one: -one[1][0])
+        found = {
+            (RISING, name): Fault(f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent})
+            for name, (recent, before) in rising
+        }
+        return found | {
+            (COMPONENT_SILENT, name): Fault("wrote regularly, and has written nothing for 30 s while others did")
+            for name in self.silent()
+        }
 
     def take(self, summary: LogSummary) -> str:
         """Count the offsets of a summary; return the reason of a refusal, or empty text."""
@@ -336,7 +381,7 @@ class LogLedger:
         found: dict[str, Any] = msgspec.to_builtins(self.state)
         return found
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: Mapping[str, Any]) -> None:
         """Restore the state of a snapshot."""
         self.state = msgspec.convert(state, LogState, strict=False)
 
@@ -358,8 +403,6 @@ def _tally(tallies: dict[str, Tally], name: str, most: int, records: int, errors
         tallies[OTHER] = Tally(other.records + forgotten.records, other.errors + forgotten.errors)
 
 
-_CONDITIONS = RISING, COMPONENT_SILENT, DISK_FILLS = "errorsRising", "componentSilent", "diskFills"
-Faults = dict[FaultKey, Fault]
 _DISKS = "nodeDiskUsed"
 _WORST = {"temperature": "nodeTemperature", "diskUsed": _DISKS, "memoryUsed": "nodeMemoryUsed"}
 """Attributes with the largest entry of another attribute."""
@@ -368,72 +411,14 @@ _MOST_NAMES = 8
 CLASS = "SdpLogs"
 
 
-class LogFlow(Flow):
-    """A flow: all summaries, added up; see `facade.kernel.runtime.flow.Flow`."""
-
-    topic = SUMMARY
-    durable = True
-
-    def __init__(self) -> None:
-        self.ledger = LogLedger()
-
-    def fold(self, record: Record, *, count: bool) -> Outcome:
-        """Add a summary; see `facade.kernel.runtime.flow.Flow`."""
-        summary = decode_summary(record.value)
-        if not isinstance(summary, LogSummary):
-            return summary
-        key = f"{summary.stream}/{summary.partition}"
-        if record.key != key.encode():
-            return RecordRejected(
-                INCONSISTENT, "$.stream", excerpt(f"expected the record's key {record.key!r}, got {key}")
-            )
-        if summary.offset_to < summary.offset_from:
-            what = f"expected {summary.offset_from} or more, got {summary.offset_to}"
-            return RecordRejected(INCONSISTENT, "$.offset_to", what)
-        for at, sequence in enumerate(summary.sequences):
-            if wrong := [run for run in sequence.runs if run[0] > run[1]]:
-                what = f"expected the first number of a run and then its last one, got {wrong[0][0]}, {wrong[0][1]}"
-                return RecordRejected(INCONSISTENT, f"$.sequences[{at}].runs", what)
-        if count:  # the snapshot has the others
-            if trouble := self.ledger.take(summary):
-                return RecordRejected(OVERLAP, "$.offset_from", trouble)
-            self.ledger.add(summary, as_seconds(self.heard(record)))
-        return USED
-
-    def lost_before(self) -> list[Missing]:
-        """Return the records whose summaries are missing; see `facade.kernel.runtime.flow.Flow`."""
-        found, self.ledger.missing = self.ledger.missing, []
-        return found
-
-    def find(self, now: Time) -> Faults:
-        """Return the components with rising errors, and the silent ones."""
-        rising = sorted(self.ledger.rising(as_seconds(now)).items(), key=lambda one: -one[1][0])
-        found = {
-            (RISING, name): Fault(f"{recent} errors in 20 s, {before} in the 280 s before", values={"errors": recent})
-            for name, (recent, before) in rising
-        }
-        return found | {
-            (COMPONENT_SILENT, name): Fault("wrote regularly, and has written nothing for 30 s while others did")
-            for name in self.ledger.silent()
-        }
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the state for a snapshot."""
-        return self.ledger.as_dict()
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from a snapshot."""
-        self.ledger.restore(state)
-
-
 class LogsView(NewestView):
-    """A view: the ledger of logs and metrics."""
+    """A view: what has been added up of logs and metrics."""
 
     what = "sums"
 
     def __init__(self, device: str, server: Server, flow: LogFlow) -> None:
         super().__init__(device, server, flow.topic)
-        self._ledger = flow.ledger
+        self._flow = flow
         self._silent: list[str] = []
         self._rising: list[str] = []
         self._beyond: list[str] = []
@@ -442,11 +427,11 @@ class LogsView(NewestView):
         """Readings of metrics, as of the last update."""
 
     def _look(self, now: Time) -> dict[str, Value]:
-        ledger, at = self._ledger, as_seconds(now)
-        ledger.forget(at)
-        state, rates = ledger.state, ledger.rates(at)
+        flow, at = self._flow, as_seconds(now)
+        flow.forget(at)
+        state, rates = flow.state, flow.rates(at)
         self._nodes = dict(self._measured(now))
-        self._silent, self._rising = ledger.silent(), sorted(ledger.rising(at))
+        self._silent, self._rising = flow.silent(), sorted(flow.rising(at))
         return {
             "records": sum(state.severities),
             "recordsRate": round(sum(rates), 1),
@@ -471,14 +456,12 @@ class LogsView(NewestView):
         }
 
     def _worst_components(self, now: float) -> tuple[str, ...]:
-        found = [
-            (one.recent(now, 300), one.recent(now, 20), name) for name, one in self._ledger.state.components.items()
-        ]
+        found = [(one.recent(now, 300), one.recent(now, 20), name) for name, one in self._flow.state.components.items()]
         worst = sorted((one for one in found if one[0]), reverse=True)
         return tuple(f"{name}: {errors} errors of 5 min, {recent} of 20 s" for errors, recent, name in worst)
 
     def _show(self, values: dict[str, Value], now: Time, *, is_known: bool) -> Iterator[tuple[str, Reading]]:
-        heard = self._ledger.state.heard
+        heard = self._flow.state.heard
         for name, reading in super()._show(values, now, is_known=is_known):
             stale_after = self._attributes[name].stale_after if name in self._attributes else None
             if stale_after and heard:  # later a rate of 0 may be wrong
@@ -492,7 +475,7 @@ class LogsView(NewestView):
             yield from self._nodes.items()
 
     def _measured(self, now: Time) -> Iterator[tuple[str, Reading]]:
-        metrics = self._ledger.metrics
+        metrics = self._flow.metrics
         most = self._attributes["nodes"].length or len(metrics)
         hosts = sorted(metrics)
         yield "nodes", self._changes.reading("nodes", tuple(hosts[:most]), now)
@@ -516,7 +499,7 @@ class LogsView(NewestView):
             yield name, reading if known else self._changes.reading(name, math.nan, now).invalid()
 
     def _judge(self, now: Time) -> tuple[str, list[str]]:
-        state = self._ledger.state
+        state = self._flow.state
         lines = [f"Records of logs: {sum(state.severities)}, of them errors: {sum(state.severities[ERROR:])}."]
         lines += _line("Errors rise", self._rising) + _line("Silent components", self._silent)
         lines += _line("Beyond their limits", self._beyond)
@@ -553,10 +536,10 @@ def compose(server: Server) -> None:
     (disk,) = [one for one in server.icd.classes[CLASS].attributes if one.name == "diskUsed"]
 
     def find(now: Time) -> Faults:
-        return flow.find(now) | filling(flow.ledger.metrics, server.limits(device, disk))
+        return flow.find(now) | filling(flow.metrics, server.limits(device, disk))
 
     def judges(key: FaultKey) -> bool:
         # A host that has fallen silent may have a full disk.
-        return key[0] != DISK_FILLS or key[1] == device or bool(flow.ledger.metrics.get(key[1], {}).get(_DISKS))
+        return key[0] != DISK_FILLS or key[1] == device or bool(flow.metrics.get(key[1], {}).get(_DISKS))
 
     server.report(find, lambda key: key[0] in _CONDITIONS, flow.topic, judges=judges, others=device)

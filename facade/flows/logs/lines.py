@@ -46,6 +46,8 @@ _SKA: Final = re.compile(r"1\|([^|]{1,40})\|([A-Za-z]{1,20})\|[^|]*\|[^|]*\|([^|
 _SKA_TAG: Final = re.compile(r"(tango-device|rack|host|eb_id):([^,\s]+)")
 NUMBERED: Final = b'[meta sequenceId="'
 """Begin of rsyslog's structured data with our configuration."""
+_BEGIN_OF_SKA: Final = (b"1|", b"\xef\xbb\xbf1|")
+"""Begins of a text in SKA's log form, also after the mark of UTF-8: it has a component and a severity of its own."""
 _MOST_HEADERS, _LONGEST_HEADER = 50_000, 1024
 """Number of headers that are kept, and the longest of them [bytes]."""
 _NIL: Final = "-"
@@ -103,7 +105,7 @@ def _split(value: bytes) -> tuple[SyslogHeader, bytes, bytes, bytes] | None:
         data, number, body = b"-", b"0", rest[2:]
     else:
         return None
-    if body.startswith(b"1|"):
+    if body.startswith(_BEGIN_OF_SKA):
         return None
     return (priority, host, component, data), time, number, body
 
@@ -203,7 +205,8 @@ def _usual(values: Sequence[bytes | None]) -> tuple[Indices, list[Any], Indices,
     keep = pc.and_(_decimal(digits, _MOST_DIGITS), pc.equal(pc.list_value_length(split), 2))
     index, fields, split, digits = _only(_where(keep), index, fields, split, digits)
     tail, body = _columns(split, 2)
-    keep = pc.and_(pc.or_(pc.equal(tail, b""), pc.ends_with(tail, b'"')), pc.invert(pc.starts_with(body, b"1|")))
+    is_ska = pc.or_(*(pc.starts_with(body, begin) for begin in _BEGIN_OF_SKA))
+    keep = pc.and_not(pc.or_(pc.equal(tail, b""), pc.ends_with(tail, b'"')), is_ska)
     index, fields, digits, tail = _only(_where(keep), index, fields, digits, tail)
     return (index, fields, _integers(digits), tail) if len(index) else None
 

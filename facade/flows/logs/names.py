@@ -1,44 +1,26 @@
 """The shippers' metrics that the attributes of SdpLogs show."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-
-class _Shown(NamedTuple):
-    """A metric of a node by its name in the ICD, with its names in the shippers' formats."""
-
-    attribute: str
-    collectd: tuple[tuple[str, str, str], ...]
-    """Plugin, type and type instance; an empty instance: any, and it identifies a sensor."""
-    otlp: tuple[tuple[str, str, float], ...]
-    """Name, ``state`` (empty: any), and the factor to the attribute's unit."""
-
-
-SHOWN: Final = (
-    _Shown(
-        "nodeTemperature",
-        (("sensors", "temperature", ""), ("thermal", "temperature", ""), ("ipmi", "temperature", "")),
-        (("hw.temperature", "", 1.0),),
-    ),
-    _Shown(
-        "nodeDiskUsed",
-        (("df", "percent_bytes", "used"),),
-        (("system.filesystem.utilization", "used", 100.0),),
-    ),
-    _Shown(
-        "nodeMemoryUsed",
-        (("memory", "percent", "used"),),
-        (("system.memory.utilization", "used", 100.0),),
-    ),
-    _Shown(
-        "nodeLoad",
-        (("load", "load", ""),),
-        (("system.cpu.load_average.1m", "", 1.0),),
-    ),
-)
-ATTRIBUTES: Final = tuple(one.attribute for one in SHOWN)
-_COLLECTD: Final = {name: one.attribute for one in SHOWN for name in one.collectd}
-_OTLP: Final = {(name, state): (one.attribute, factor) for one in SHOWN for name, state, factor in one.otlp}
+ATTRIBUTES: Final = "nodeTemperature", "nodeDiskUsed", "nodeMemoryUsed", "nodeLoad"
+_TEMPERATURE, _DISK, _MEMORY, _LOAD = ATTRIBUTES
+_COLLECTD: Final = {
+    ("sensors", "temperature", ""): _TEMPERATURE,
+    ("thermal", "temperature", ""): _TEMPERATURE,
+    ("ipmi", "temperature", ""): _TEMPERATURE,
+    ("df", "percent_bytes", "used"): _DISK,
+    ("memory", "percent", "used"): _MEMORY,
+    ("load", "load", ""): _LOAD,
+}
+"""By plugin, type and type instance; an empty instance: any, and it identifies a sensor."""
+_OTLP: Final = {
+    ("hw.temperature", ""): (_TEMPERATURE, 1.0),
+    ("system.filesystem.utilization", "used"): (_DISK, 100.0),
+    ("system.memory.utilization", "used"): (_MEMORY, 100.0),
+    ("system.cpu.load_average.1m", ""): (_LOAD, 1.0),
+}
+"""With the factor to the attribute's unit, by name and ``state`` (empty: any)."""
 _INSTANCES: Final = ("mountpoint", "device", "hw.id", "id", "name")
 """Attributes of OTLP's points that identify a disk or sensor."""
 

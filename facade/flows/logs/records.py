@@ -91,7 +91,8 @@ def source_of(component: str, severity: int, host: str = "", rack: str = "", obs
 @lru_cache(65_536)
 def _source_of(component: str, severity: int, host: str, rack: str, observation: str) -> LogSource:
     number = (severity + 3) // 4 if 0 <= severity <= 24 else 0
-    return _one(cleaned(component), number, cleaned(host), cleaned(rack), observation_of(observation))
+    observation = observation if _OBSERVATION.fullmatch(observation) else ""
+    return _one(cleaned(component), number, cleaned(host), cleaned(rack), observation)
 
 
 @lru_cache(65_536)
@@ -101,13 +102,8 @@ def located(source: LogSource, host: str, rack: str) -> LogSource:
 
 
 def severity_of(name: str) -> int:
-    """Return OpenTelemetry's severity number for a logger's name or number; 0: unknown."""
-    return _severity_of(name[:_LONGEST_NAME])
-
-
-@lru_cache(1024)
-def _severity_of(name: str) -> int:
-    return _OF_NAME.get(name.strip().upper(), 0)
+    """Return OpenTelemetry's severity number for a logger's name of a level; 0: unknown."""
+    return _OF_NAME.get(name[:_LONGEST_NAME].strip().upper(), 0)
 
 
 def cleaned(name: str) -> str:
@@ -118,12 +114,6 @@ def cleaned(name: str) -> str:
 @lru_cache(65_536)
 def _cleaned(name: str) -> str:
     return printable(name)[:_LONGEST_NAME]
-
-
-@lru_cache(4096)
-def observation_of(text: str) -> str:
-    """Return the id of an execution block; empty text: it is not one."""
-    return text if _OBSERVATION.fullmatch(text) else ""
 
 
 def body_of(text: str | bytes) -> str:

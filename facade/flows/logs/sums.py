@@ -26,6 +26,7 @@ MOST_RUNS: Final = 1000
 _ROWS: Final = 1000
 """Most rows of each kind in one summary: even with the longest texts it fits any topic."""
 _COUNT, _LATE_COUNT, _OLDEST, _NEWEST = range(4)
+Rows = dict[str, Sequence[msgspec.Struct]]
 
 
 class LogSums:
@@ -126,15 +127,8 @@ class LogSums:
         if len(self._first) >= MOST_ERRORS // 2 and len(self._newest) >= MOST_ERRORS:
             del self._newest[: -MOST_ERRORS // 2]
         kept = self._first if len(self._first) < MOST_ERRORS // 2 else self._newest
-        source = one.source
-        error = LogError(
-            time=time,
-            severity=source.severity,
-            component=source.component,
-            host=source.host,
-            text=body_of(one.body),
-        )
-        kept.append(error)
+        where = {name: getattr(one.source, name) for name in ("severity", "component", "host")}
+        kept.append(LogError(time=time, text=body_of(one.body), **where))
 
     def _number(self, shipper: str, first: int, last: int) -> None:
         if last > LARGEST:  # a summary with such a number would be refused, with the counts of all shippers
@@ -148,10 +142,8 @@ class LogSums:
         elif len(runs) < MOST_RUNS:
             runs.append([first, last])
 
-    def summaries(
-        self, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
-    ) -> Iterator[LogSummary]:
-        """Return the summaries of the partition, none larger than `most` [bytes]."""
+    def rows(self) -> tuple[Rows, dict[str, Any]]:
+        """Return the rows of the summaries by kind, and the other fields of the first one."""
         counts = [
             LogCount(
                 **msgspec.structs.asdict(one),
@@ -167,8 +159,7 @@ class LogSums:
             for name, runs in self._runs.items()
         ]
         errors = [*self._first, *self._newest[-MOST_ERRORS // 2 :]]
-        rest: dict[str, Any] = {"errors": errors, "merged": self._merged}
-        return _parts(worker, stream, partition, offsets, most, {"counts": counts, "sequences": sequences}, rest)
+        return {"counts": counts, "sequences": sequences}, {"errors": errors, "merged": self._merged}
 
 
 class MetricSums:
@@ -188,27 +179,20 @@ class MetricSums:
         elif found is None or time >= found[0]:
             self._newest[place] = time, one.value
 
-    def summaries(
-        self, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
-    ) -> Iterator[LogSummary]:
-        """Return the summaries of the partition, none larger than `most` [bytes]."""
+    def rows(self) -> tuple[Rows, dict[str, Any]]:
+        """Return the rows of the summaries by kind, and the other fields of the first one."""
         metrics = [
             NodeMetric(host=host, metric=metric, instance=instance, time=time, value=value)
             for (host, metric, instance), (time, value) in self._newest.items()
         ]
-        return _parts(worker, stream, partition, offsets, most, {"metrics": metrics}, {"merged": self._merged})
+        return {"metrics": metrics}, {"merged": self._merged}
 
 
-def _parts(
-    worker: str,
-    stream: str,
-    partition: int,
-    offsets: OffsetRange,
-    most: int,
-    rows: dict[str, Sequence[msgspec.Struct]],
-    rest: dict[str, Any],
+def summaries(
+    sums: LogSums | MetricSums, worker: str, stream: str, partition: int, offsets: OffsetRange, most: int
 ) -> Iterator[LogSummary]:
-    """Return summaries with a part of the rows each; the first one also has the `rest`."""
+    """Return the summaries of a partition with a part of the rows each, none larger than `most` [bytes]."""
+    rows, rest = sums.rows()
     of_kind = [(kind, one) for kind, found in rows.items() for one in found]
     remaining, part = iter(of_kind), 0
     while (mine := list(_within(remaining, most))) or not part:

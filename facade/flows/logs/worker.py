@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from facade.flows.logs.formats import decode
 from facade.flows.logs.lines import syslog_columns, syslog_message
 from facade.flows.logs.messages import LOGS, METRICS, SUMMARY, TOPICS
 from facade.flows.logs.records import LogRecord, MetricRecord, located
-from facade.flows.logs.sums import LogSums, MetricSums
+from facade.flows.logs.sums import LogSums, MetricSums, summaries
 from facade.kernel.bus.dead_letters import ROW
 from facade.kernel.bus.port import PartitionBatch, Record, TransactionalLog
 from facade.kernel.clock import Clock, Time
@@ -23,70 +23,54 @@ _LOOK = 0.01
 """Shortest wait for more records [s]."""
 _IDLE = 0.1
 """Longest wait for the first record of a transaction [s]."""
+INTERVAL = 0.5
+"""Time between commits while records come [s]; a second of delay is acceptable for logs."""
+_BATCH, _MOST_TAKEN = 10_000, 2_000_000
+"""Records read at once, and records of one transaction."""
+_MOST_DEAD, _MOST_DEAD_BYTES = 10_000, 32_000_000
+"""Dead letters, and bytes of them, at which a transaction ends: they are kept whole."""
+_RETRY = 0.5
+"""Pause after a transaction that failed [s]."""
 _MOST_HOSTS = 10_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NOT_SHOWN, _NO_HOST = Suppressed("not-shown"), Suppressed("no-host")
 """A metric without an attribute, or without a known host."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogBatching:
-    """Division of logs and metrics into transactions."""
-
-    interval: float = 0.5
-    """Time between commits while records come [s]; a second of delay is acceptable for logs."""
-    batch: int = 10_000
-    limit: int = 2_000_000
-    limit_bytes: int = 32_000_000
-    """Most bytes of dead letters in one transaction, as they are kept whole."""
-    letters: int = 10_000
-    """Number of dead letters at which a transaction ends."""
-    retry: float = 0.5
-    """Pause after a transaction that failed [s]."""
-
-
 def log_worker(
-    log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, batching: LogBatching | None = None
+    log: TransactionalLog, icd: Icd, *, slot: str, clock: Clock, interval: float = INTERVAL
 ) -> TransactionalWorker:
     """Return one slot of the group that processes logs and metrics."""
-    limits = batching or LogBatching()
     transaction = OpenTransaction(log, TOPICS, name=f"logs-aggregate-{slot}", clock=clock, age=SIGN_OF_LIFE)
-    fold = LogFold(transaction, limits, most_summary=icd.topics[SUMMARY].max_bytes // 2)
-    return TransactionalWorker(transaction, fold, retry=limits.retry)
+    fold = LogFold(transaction, interval, most_summary=icd.topics[SUMMARY].max_bytes // 2)
+    return TransactionalWorker(transaction, fold, retry=_RETRY)
 
 
 class LogFold:
     """Sums up logs and metrics by host, rack and level."""
 
-    def __init__(self, transaction: OpenTransaction, batching: LogBatching, *, most_summary: int) -> None:
-        self._transaction, self._batching, self._most_summary = transaction, batching, most_summary
+    def __init__(self, transaction: OpenTransaction, interval: float, *, most_summary: int) -> None:
+        self._transaction, self._interval, self._most_summary = transaction, interval, most_summary
         self._racks: dict[str, str] = {}
         """By host, from the newest key that named it."""
         self.end(is_committed=False)
 
     def take(self) -> bool:
         """Read records while the time between commits lasts."""
-        self._take_records()
-        return self._is_due()
-
-    def _take_records(self) -> None:
-        if not self._transaction.taken:  # the client waits for a whole batch; the first record is awaited alone
-            self._fold_all(1, min(max(SIGN_OF_LIFE - self._transaction.age(), _LOOK), _IDLE))
-            if not self._transaction.taken:
-                return
-        self._fold_all(self._batching.batch, max(min(self._batching.interval - self._transaction.age(), _IDLE), _LOOK))
+        transaction = self._transaction
+        if not transaction.taken:  # the client waits for a whole batch; the first record is awaited alone
+            self._fold_all(1, min(max(SIGN_OF_LIFE - transaction.age(), _LOOK), _IDLE))
+        if transaction.taken:
+            self._fold_all(_BATCH, max(min(self._interval - transaction.age(), _IDLE), _LOOK))
+        if transaction.taken >= _MOST_TAKEN or transaction.dead_bytes >= _MOST_DEAD_BYTES:
+            return True
+        if len(transaction.dead_letters) >= _MOST_DEAD:
+            return True
+        return transaction.age() >= (self._interval if transaction.taken else SIGN_OF_LIFE)
 
     def _fold_all(self, limit: int, timeout: float) -> None:
         for run in self._transaction.read(limit, timeout):
             self._fold(run)
-
-    def _is_due(self) -> bool:
-        limits = self._batching
-        if self._transaction.taken >= limits.limit or self._transaction.dead_bytes >= limits.limit_bytes:
-            return True
-        if len(self._transaction.dead_letters) >= limits.letters:
-            return True
-        return self._transaction.age() >= (limits.interval if self._transaction.taken else SIGN_OF_LIFE)
 
     def _fold(self, run: PartitionBatch) -> None:
         account = self._transaction.count(run, 0)
@@ -185,7 +169,7 @@ class LogFold:
                 account = self._transaction.accounts[topic, partition]
                 judged = account.used + account.late
                 assert sums.records == judged, f"{topic}: {sums.records} records are summed up, {judged} used or late"
-            for summary in (sums or LogSums()).summaries(name, topic, partition, offsets, self._most_summary):
+            for summary in summaries(sums or LogSums(), name, topic, partition, offsets, self._most_summary):
                 yield as_record(SUMMARY, f"{topic}/{partition}", summary)
 
     def end(self, *, is_committed: bool) -> None:

@@ -178,8 +178,8 @@ class Searches:
         self._found = {one: found for one, found in self._found.items() if one in self._due}
 
     def begin(self, now: float) -> None:
-        """Begin the searches that are due [monotonic s], one at a time for each database."""
-        for pattern in [one for one, due in self._due.items() if due <= now]:
+        """Begin the searches that are due [monotonic s], one at a time for each database, the longest wait first."""
+        for pattern in sorted((one for one, due in self._due.items() if due <= now), key=self._due.__getitem__):
             database = self._databases.setdefault(_host(pattern), _Database())
             if not database.is_asked:
                 database.is_asked, self._due[pattern] = True, float("inf")

@@ -11,6 +11,7 @@ from facade.flows.mirror.choice import PERIOD
 from facade.flows.mirror.messages import RULES, MirrorRule, decode_rule, is_name, rule_record
 from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
+from facade.kernel.bus.kafka.opening import CONFIRMED_WITHIN
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SystemClock
 from facade.kernel.config import load_settings
@@ -18,8 +19,6 @@ from facade.kernel.console import ERR, OUT, table, wide
 from facade.kernel.errors import ConfigError
 
 _WIDE = 500
-_CONFIRMED_WITHIN = 30.0
-"""Longest wait for the bus [s]."""
 
 RuleName = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 Patterns = Annotated[
@@ -90,7 +89,7 @@ def remove(
     if left:
         _write(bus, rule, left, known[rule].period, known[rule].comment)
         return
-    bus.writer().send_durably(Record(topic=RULES, key=rule.encode(), value=None), _CONFIRMED_WITHIN)
+    bus.writer().send_durably(Record(topic=RULES, key=rule.encode(), value=None), CONFIRMED_WITHIN)
     OUT.print(f"{rule}: removed", markup=False)
 
 
@@ -128,7 +127,7 @@ def _write(bus: KafkaBus, name: str, patterns: Sequence[str], period: float | No
         msgspec.json.decode(record.value or b"", type=MirrorRule)
     except msgspec.ValidationError as error:
         raise ConfigError(f"rule {name!r:.100}: {error}") from error
-    bus.writer().send_durably(record, _CONFIRMED_WITHIN)
+    bus.writer().send_durably(record, CONFIRMED_WITHIN)
     OUT.print(f"{name}: {len(made.patterns)} patterns", markup=False)
 
 

@@ -34,7 +34,7 @@ from facade.flows.mirror.messages import (
     device_of,
 )
 from facade.flows.mirror.source import AttributeValue, DeviceLost, DeviceSource, EventsMissed, JobResult, SearchResult
-from facade.flows.mirror.streaming import Forms, no_forms
+from facade.flows.mirror.streaming import Forms
 from facade.kernel.bus.port import QueueingWriter, Reader, Record
 from facade.kernel.clock import Clock, as_seconds
 from facade.kernel.runtime.readers import Bus
@@ -138,8 +138,8 @@ class Latency:
 class ModelOutbox:
     """Writes records of attributes; never waits."""
 
-    def __init__(self, writer: QueueingWriter, forms: Forms = no_forms) -> None:
-        self._writer, self._forms = BoundedWriter(writer, MODEL), forms
+    def __init__(self, writer: QueueingWriter, forms: Forms = lambda _: ()) -> None:
+        self.writer, self._forms = BoundedWriter(writer, MODEL), forms
         self._held: dict[str, TelescopeAttribute] = {}
         """Records to write, by name."""
         self._queue: list[TelescopeAttribute] = []
@@ -149,17 +149,7 @@ class ModelOutbox:
     @property
     def waiting(self) -> int:
         """Count the unconfirmed records."""
-        return len(self._queue) + len(self._held) + self._writer.waiting
-
-    @property
-    def records(self) -> int:
-        """Count the written records."""
-        return self._writer.records
-
-    @property
-    def failed(self) -> int:
-        """Count the failed records."""
-        return self._writer.failed
+        return len(self._queue) + len(self._held) + self.writer.waiting
 
     def put(self, message: TelescopeAttribute | None) -> None:
         """Queue a record."""
@@ -168,8 +158,8 @@ class ModelOutbox:
 
     def send(self) -> None:
         """Write the records that may be written now."""
-        self._writer.settle()
-        room = self._writer.room
+        self.writer.settle()
+        room = self.writer.room
         if self._held or len(self._queue) > room:
             self._hold()
             if room <= 0:
@@ -177,7 +167,7 @@ class ModelOutbox:
         ready = [self._held.pop(name) for name in list(self._held)[:room]] + self._queue
         self._queue = []
         for message in ready:
-            self._writer.send(attribute_record(message), *self._forms(message))
+            self.writer.send(attribute_record(message), *self._forms(message))
 
     def _hold(self) -> None:
         for message in self._queue:
@@ -202,7 +192,7 @@ class Mirror:
         known: Callable[[], bool],
         clock: Clock,
         incarnation: str = "",
-        forms: Forms = no_forms,
+        forms: Forms = lambda _: (),
     ) -> None:
         self._source, self._choice, self._known, self._clock = source, choice, known, clock
         self.outbox = ModelOutbox(writer, forms)

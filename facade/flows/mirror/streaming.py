@@ -3,7 +3,7 @@
 The library `ess-streaming-data-types` encodes them; programs of ESS and ISIS read them with the same library.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,7 @@ _TYPES: Mapping[str, str] = {
 _SEVERITIES: Mapping[str, str] = {"VALID": "OK", "CHANGING": "OK", "WARNING": "MINOR", "ALARM": "MAJOR"}
 """Severities of al00, by Tango's qualities; others are INVALID."""
 
-Forms = Callable[[TelescopeAttribute], Iterator[Record]]
-
-
-def no_forms(message: TelescopeAttribute) -> Iterator[Record]:
-    """Return no further record."""
-    yield from ()
+Forms = Callable[[TelescopeAttribute], Iterable[Record]]
 
 
 def forms_of(settings: Settings) -> Forms:
@@ -46,7 +41,7 @@ def forms_of(settings: Settings) -> Forms:
     chosen = {name.strip() for name in settings.mirror_forms.split(",")} - {""}
     if odd := sorted(chosen - {*FORMS}):
         raise ConfigError(f"mirror_forms (SDP_MIRROR_FORMS): expected some of {', '.join(FORMS)}, got {odd[0]!r:.80}")
-    return Streaming(chosen).records if chosen else no_forms
+    return Streaming(chosen).records if chosen else lambda _: ()
 
 
 class Streaming:

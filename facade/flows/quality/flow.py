@@ -257,15 +257,6 @@ def _plain(array: Array) -> Value:
     return tuple(map(tuple, values)) if array.ndim == 2 else tuple(values) if array.ndim else values
 
 
-@dataclass(slots=True)
-class _Shown:
-    """A metric with its reading."""
-
-    metric: NewestMetric
-    reading: Reading
-    """Without regard to its age."""
-
-
 class QualityView(NewestView):
     """A view: the metrics of one subarray."""
 
@@ -275,7 +266,8 @@ class QualityView(NewestView):
         super().__init__(device, server, flow.topic)
         self.subarray = subarray
         self._measured = flow.measured[subarray]
-        self._shown: dict[str, _Shown] = {}
+        self._shown: dict[str, tuple[NewestMetric, Reading]] = {}
+        """Each metric with its reading, without regard to its age."""
         self._metrics: dict[str, Reading] = {}
         """As of the last update."""
         self.stopped: list[str] = []
@@ -308,17 +300,17 @@ class QualityView(NewestView):
     def _metric(self, name: str, now: Time) -> Reading | None:
         """Return the reading of a metric's attribute; None: the metric never came."""
         metric, shown, attribute = self._measured.newest.get(name), self._shown.get(name), self._attributes[name]
-        if metric is not None and (shown is None or shown.metric is not metric):
+        if metric is not None and (shown is None or shown[0] is not metric):
             value, known = fit(metric.array, axes(attribute))
             quality = judge(value, attribute.limits) if known else Quality.INVALID
-            shown = self._shown[name] = _Shown(metric, Reading(value, metric.header.time, quality))
+            shown = self._shown[name] = metric, Reading(value, metric.header.time, quality)
         if shown is None:
             return None
         limit = self._class.stale_after if attribute.stale_after is None else attribute.stale_after
         stopped = metric is None or (limit > 0 and now - metric.appended > as_duration(limit))
         if stopped and metric is not None:  # one that was removed is not expected any more
             self.stopped.append(name)
-        return shown.reading.invalid() if stopped else shown.reading
+        return shown[1].invalid() if stopped else shown[1]
 
     def _judge(self, now: Time) -> tuple[str, list[str]]:
         by_quality: dict[Quality, list[str]] = {}
@@ -355,13 +347,14 @@ class Excesses:
         """Return the excesses by condition and metric; None during an outage of the bus, and a little longer."""
         if not self._health.connected:
             self._away_at = now
-        return None if NOTHING <= now - self._away_at < _BACK else dict(self._find())
-
-    def _find(self) -> Iterator[tuple[FaultKey, Fault]]:
+        if NOTHING <= now - self._away_at < _BACK:
+            return None
+        found = {}
         for prefix, view in zip(self._prefixes, self._views, strict=True):
             for name, reading, limits in view.beyond():
                 text = f"{name}: expected {_in_words(limits)}, got {reading.value}"
-                yield (QUALITY_LOW, prefix + name), Fault(text, _SEVERITY_OF_QUALITY[reading.quality])
+                found[QUALITY_LOW, prefix + name] = Fault(text, _SEVERITY_OF_QUALITY[reading.quality])
+        return found
 
 
 def _in_words(limits: Limits) -> str:

@@ -6,7 +6,6 @@ from round to round. The same seed gives the same series.
 """
 
 import math
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, get_args
@@ -191,14 +190,14 @@ def quality(
     )
     series, clock = QualitySeries(scenario), SystemClock()
     writer = KafkaBus(Connection(settings, clock=clock), client="simulate-quality").writer()
-    pause, begin, records, size = threading.Event(), clock.monotonic(), 0, 0
+    begin, records, size = clock.monotonic(), 0, 0
     with stopping() as stopped:
         while not stopped() and (count is None or series.rounds < count):
             for record in series.next(clock.now_us()):
                 writer.send(record)
                 records, size = records + 1, size + len(record.value or b"")
             while not stopped() and (left := begin + series.rounds / rate - clock.monotonic()) > 0:
-                pause.wait(min(left, 0.1))
+                clock.sleep(min(left, 0.1))
     writer.close(_LAST)
     took = max(clock.monotonic() - begin, 1e-3)
     ERR.print(f"sent {records:,} metrics in {series.rounds:,} rounds, {size / 1e6 / took:.2f} MB/s", markup=False)

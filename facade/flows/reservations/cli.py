@@ -56,6 +56,8 @@ def list_reservations(
     for resource, owners in conflicts.items():
         OUT.print(f"conflict: {resource} is reserved by {' and '.join(owners)}", markup=False)
     ERR.print(f"{len(chosen)} reservations, {len(conflicts)} conflicts, times in UTC")
+    if left_out := ledger.left_out(now):
+        ERR.print(f"{left_out} more are not shown: there are too many")
     if unreadable:
         ERR.print(f"{unreadable} records could not be read; see `sdp-facade dead-letters list`")
 

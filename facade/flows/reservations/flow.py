@@ -24,7 +24,6 @@ from facade.kernel.runtime.flow import VIEW_PERIOD, DeviceView, Gate
 from facade.kernel.runtime.health_issues import DEGRADED, ORIGIN, HealthIssue, HealthSource
 from facade.sdp.device_state import TOPIC as STATES
 from facade.sdp.device_state import StateMessage, states_of
-from facade.sdp.messages import Reservation
 
 MOST_SHOWN = 64
 SUBARRAY, MASTER = "SdpSubarray", "SdpMaster"
@@ -65,18 +64,12 @@ def readings(ledger: ReservationLedger, now: Time, subarray: int | None = None) 
         if subarray is None or any(reservation.subarray == subarray for reservation in one.reservations)
     ]
     time = ledger.changed_at(now, subarray) or now
-    shown = values(list(ledger.current(now, subarray)), conflicts)
-    return {name: Reading(value, time) for name, value in shown.items()}
-
-
-def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Mapping[str, Value]:
-    """Return the attributes about some unexpired reservations, by name."""
-    current, conflicts = list(current), list(conflicts)
+    current = list(ledger.current(now, subarray))
     counts = Counter(one.state for one in current)
     shown = nsmallest(MOST_SHOWN, current, key=lambda one: (one.expires, one.id))
     expiry = min((one.expires for one in current if one.state == GRANTED), default=NEVER)
     named = nsmallest(MOST_SHOWN, conflicts, key=lambda one: one.resource)
-    return {
+    values: dict[str, Value] = {
         "reservations": tuple(json.dumps(as_dict(one)) for one in shown),
         "reservationsRequested": counts[REQUESTED],
         "reservationsHeld": counts[GRANTED],
@@ -86,6 +79,7 @@ def values(current: Iterable[Reservation], conflicts: Iterable[Conflict]) -> Map
         "reservationConflicts": len(conflicts),
         "conflictingReservations": tuple(json.dumps(_conflict(one)) for one in named),
     }
+    return {name: Reading(value, time) for name, value in values.items()}
 
 
 def _conflict(one: Conflict) -> dict[str, object]:
@@ -104,27 +98,6 @@ def compose(server: Server) -> None:
             server.views.append(ReservationsView(device, number, ledger, lambda: server.has_read(RESERVATIONS)))
 
 
-class ReportedResources:
-    """The reported resources of each subarray, by kind."""
-
-    def __init__(self, numbers: Mapping[str, int]) -> None:
-        self._numbers = numbers
-        self.of_subarray: dict[int, dict[str, set[str]]] = {}
-        """Names by number and kind."""
-
-    def take(self, message: StateMessage) -> None:
-        """Process a report about a device; see `facade.sdp.device_state.DeviceStates.listeners`."""
-        number = self._numbers.get(message.device)
-        if number is None or message.attribute != _RESOURCES:
-            return
-        try:
-            found = json.loads(message.value)
-        except (ValueError, RecursionError):
-            found = None
-        kinds = found.items() if isinstance(found, dict) else ()
-        self.of_subarray[number] = {kind: set(map(str, names)) for kind, names in kinds if isinstance(names, list)}
-
-
 class ReservationsHealth(HealthSource):
     """Health issues about conflicts and about expiries in use.
 
@@ -137,12 +110,23 @@ class ReservationsHealth(HealthSource):
         self._server = server
         subarray = server.icd.classes[SUBARRAY]
         names = [name for found in devices_of(subarray, server.settings).values() for name in found]
-        self._held = ReportedResources(
-            {name: number for name in names if (number := number_of(subarray, name)) is not None}
-        )
-        states_of(server).listeners.append(self._held.take)
+        self._numbers = {name: number for name in names if (number := number_of(subarray, name)) is not None}
+        self._held: dict[int, dict[str, set[str]]] = {}
+        """Reported resources of each subarray: names by kind."""
+        states_of(server).listeners.append(self._take)
         self._gate = Gate(gap=VIEW_PERIOD)
         self._shown: Mapping[str, Value] = {}
+
+    def _take(self, message: StateMessage) -> None:
+        number = self._numbers.get(message.device)
+        if number is None or message.attribute != _RESOURCES:
+            return
+        try:
+            found = json.loads(message.value)
+        except (ValueError, RecursionError):
+            found = None
+        kinds = found.items() if isinstance(found, dict) else ()
+        self._held[number] = {kind: set(map(str, names)) for kind, names in kinds if isinstance(names, list)}
 
     def _ledger(self) -> ReservationLedger | None:
         return self._server.find(ReservationLedger) if self._server.has_read(RESERVATIONS, STATES) else None
@@ -156,7 +140,7 @@ class ReservationsHealth(HealthSource):
             key = _CONFLICT, f"{ORIGIN}/reservations"
             counted = {"conflicts": float(len(conflicts))}
             yield HealthIssue(DEGRADED, _in_words(min(conflicts)) + more, key, values=counted)
-        for number in sorted(self._held.of_subarray):
+        for number in sorted(self._held):
             if names := self._expired(ledger, number, now):
                 text = f"subarray {number:02d} has {listed(names, _MOST_NAMED)}, whose reservation has expired"
                 yield HealthIssue(DEGRADED, excerpt(text), (_EXPIRED, f"{ORIGIN}/subarray/{number:02d}"))
@@ -164,12 +148,12 @@ class ReservationsHealth(HealthSource):
             yield HealthIssue(
                 DEGRADED,
                 f"{left_out} reservations are not shown: there are too many",
-                response="See them: sdp-facade reservations list. Ask the owners to release what has expired.",
+                response="See the others: sdp-facade reservations list. Ask owners to release what they do not use.",
             )
 
     def _expired(self, ledger: ReservationLedger, number: int, now: Time) -> list[str]:
         """Return the resources of a subarray that only its expired reservations name."""
-        held = self._held.of_subarray[number]
+        held = self._held[number]
         expired: set[tuple[str, str]] = set()
         current: set[tuple[str, str]] = set()
         for one in ledger.all(number):

@@ -126,7 +126,7 @@ def list_tables(
 
 def get(
     name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="File for it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="File for it.")],
 ) -> None:
     """Fetch a complete table; the file is there only once its checksum was found right.
 
@@ -170,7 +170,7 @@ def remove(
 
 def plot(
     name: Annotated[str, typer.Argument(metavar="TABLE|PRODUCT", help="Id of a table, or a product: its newest one.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="PNG file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", dir_okay=False, help="PNG file.")],
 ) -> None:
     """Draw amplitude and phase of a solution, antenna by channel, as Tango shows them.
 

@@ -358,6 +358,8 @@ def _write_file(url: str, parts: Iterator[bytes]) -> None:
     path = Path(unquote(url.removeprefix(_FILE).removeprefix("localhost")))
     if not path.is_absolute() or ".." in path.parts:
         raise ConfigError(f"expected file:/// and an absolute path without .., got {shown(url)}")
+    if "?" in url or "#" in url:  # nobody would read it, as they end the path of a URL
+        raise ConfigError(f"expected %3F for ? and %23 for # in the path, got {shown(url)}")
     if path.exists():
         raise FileExistsError
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")

@@ -1,6 +1,5 @@
 """`sdp-facade simulate calibration`: a calibration pipeline that solves for gains, again and again."""
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,7 +206,6 @@ def calibration(
     series, offsets = SolutionSeries(scenario), PointingSeries(scenario.array.names(antennas), seed=seed)
     bus = KafkaBus(Connection(settings, clock=clock), client="simulate-calibration")
     tables = TableProducer(bus.writer(), clock)
-    pause = threading.Event()
     with stopping() as stopped:
         while not stopped() and (count is None or series.solved < count):
             begin = clock.monotonic()
@@ -226,7 +224,7 @@ def calibration(
                 part.replace(save / name)  # the folder has only whole copies
             _tell(sent, clock.monotonic() - begin)
             while not stopped() and clock.monotonic() - begin < every and series.solved != count:
-                pause.wait(0.1)
+                clock.sleep(0.1)
 
 
 def _tell(sent: TableSegment, took: float) -> None:
