@@ -284,7 +284,9 @@ class TelemetryView:
 
     def _lateness(self, totals: Mapping[str, Array], now: Time) -> tuple[Array, Array]:
         counted, late = self._counted, totals["late"]
-        if not counted or not NOTHING <= now - counted[-1][0] < SECOND:
+        if counted and now < counted[-1][0]:  # the clock was set back
+            counted.clear()
+        if not counted or now - counted[-1][0] >= SECOND:
             counted.append((now, late, late + totals["count"]))
         while counted[-1][0] - counted[0][0] > RECENT or (counted[-1][2] < counted[0][2]).any():
             counted.popleft()
