@@ -199,6 +199,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
     put(log, topic, START - SECOND, b"{}")  # read, but not of this time
     put(log, topic, START + 3000, rack([START, START], [3], received=columns))
     put(log, topic, START + 3000, rack([START], [10_000], received=FieldColumns(sum=[1])))
+    put(log, topic, START + 3000, summary(1, partial(START, 1, latency=FieldStatistics(max=10**400))))
     with written(tmp_path, log, topic, end=START + 4 * SECOND) as file:
         windows = file["entry/ingest_heaps/windows"]
         count, mean = windows["count"], windows["latency_mean"]
@@ -223,7 +224,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
         drawn = Figure().subplots().pcolormesh(data["time"][:], data["node"][:], data[data.attrs["signal"]][:].T)
         assert drawn.get_array().shape == (4, 4)
         assert data["latency_mean"] == mean["value"]
-        assert file["entry/account/not_decoded"][:].tolist() == [2]
+        assert file["entry/account/not_decoded"][:].tolist() == [3]
     assert judge(tmp_path / "night.nxs") == []
 
 
