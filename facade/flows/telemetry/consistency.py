@@ -54,7 +54,7 @@ def impossible(watermark: Watermark, written_us: Time, plan: Plan) -> RecordReje
     """Return the reason why a watermark is unusable, or None: one of the future would close windows too early."""
     if watermark.partition >= watermark.partitions:
         return RecordRejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
-    if watermark.read_to > written_us + plan.disorder_us:
+    if watermark.read_to > written_us + plan.rule.disorder_us:
         why = f"{watermark.read_to} is ahead of the writing at {written_us}, by more than the allowed disorder"
         return RecordRejected(INCONSISTENT, "$.read_to", why)
     return None
