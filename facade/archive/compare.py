@@ -101,6 +101,9 @@ def compare(a: Store, b: Store, icd: Icd, begin_us: Time = NEVER, end_us: Time =
     A window belongs to a time by its begin, an outcome and a table by the time in the message. Alarms are compared in
     their last state; balances and sums of logs only in whole archives.
     """
+    if begin_us >= end_us:
+        times = f"{utc_text(begin_us)}, {utc_text(end_us)}"
+        raise ConfigError(f"--from, --to: expected a begin before the end, got {times}")
     judge = _Judge()
     sides = _Side(a, icd, begin_us, end_us), _Side(b, icd, begin_us, end_us)
     with TemporaryDirectory(prefix="sdp-compare-") as folder:

@@ -214,7 +214,10 @@ class HistoryArchive:
         hours = {name: hour_in(name) for files in partitions for name in files}
         first, last = min(hours.values()), max(hours.values())
         spans = [self._newest.span(name) for name, hour in hours.items() if hour in (first, last)]
-        return min(begin for begin, _ in spans), max(end for _, end in spans)
+        begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
+        if begin > end:
+            raise ArchiveError(f"{self._store}: expected records of the topic {HISTORY}, got files without any")
+        return begin, end
 
     def _require(self, partitions: list[list[str]], begin: Time, end: Time) -> None:
         first, last = self._extent(partitions)

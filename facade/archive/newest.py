@@ -209,10 +209,10 @@ class NewestRecords:
 
     def _read_span(self, name: str) -> tuple[Time, Time]:
         with opened(self._store, name) as file:
+            if not file.metadata.num_rows:  # a post-mortem has files without a record about its place
+                return FOREVER, NEVER
             times = bounds(file, "timestamp")
         known = [one for one in times if one is not None]
-        if not times:  # a post-mortem has files without a record about its place
-            return FOREVER, NEVER
         if len(known) < len(times):
             return NEVER, FOREVER
         return from_ms(min(low for low, _ in known)), from_ms(max(high for _, high in known))

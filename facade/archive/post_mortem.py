@@ -51,7 +51,7 @@ from facade.archive.moment import ALARMS_BACK
 from facade.archive.newest import Newest, NewestRecords, undecoded
 from facade.archive.reading import around, entry_of, opened, read_columns
 from facade.archive.recording import HISTORY
-from facade.archive.stores import Store, inner_archives, open_store
+from facade.archive.stores import Store, open_store
 from facade.flows.alerts.messages import ACTIVE, ALERTS, STATES, Alert, decode_alert
 from facade.flows.alerts.suppression import Suppression
 from facade.kernel.clock import DAY, HOUR, MINUTE, NEVER, Clock, Time, as_duration, from_ms, to_ms
@@ -135,7 +135,7 @@ def _digest(text: str) -> str:
 
 def post_mortems(place: str) -> list[PostMortem]:
     """Return the post-mortems in a folder or at a URL, the oldest first."""
-    return sorted(found for name in inner_archives(place) if (found := parse_post_mortem(name)))
+    return sorted(found for name in open_store(place).inner() if (found := parse_post_mortem(name)))
 
 
 class PostMortems:

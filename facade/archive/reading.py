@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -40,8 +39,6 @@ _LATEST = Time(253_402_300_799_999_999)
 _COLUMNS = ["partition", "offset", "timestamp", "key", "headers", "value"]
 _FOREVER_MS = to_ms(FOREVER)
 _KEYED = pa.schema({"at_us": pa.int64(), "offset": pa.int64(), "key": pa.binary(), "value": pa.binary()})
-_Offsets = tuple[int, int]
-"""The first offset of a range, and the one after it."""
 _BATCH = 1000
 """Rows decoded at once, per partition: a file has up to 32 MB of them."""
 
@@ -99,29 +96,6 @@ def require_disjoint(store: Store, topic: str, begin_us: Time, end_us: Time) -> 
             if entry.first < end:
                 raise ArchiveError(f"{name}: expected offset {end} or later, got {entry.first}: archives overlap")
             ends[place] = entry.next
-
-
-class Taken:
-    """The offsets of a partition that earlier files have had: a record of two archives in one folder comes once."""
-
-    def __init__(self) -> None:
-        self._ranges: dict[str, list[_Offsets]] = {}
-        """By the log of the offsets."""
-
-    def is_new(self, log: str, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which offsets no earlier file has had."""
-        found = np.full(len(offsets), True)
-        for first, end in self._ranges.get(log, ()):
-            found &= (offsets < first) | (offsets >= end)
-        return found
-
-    def add(self, entry: ArchiveEntry) -> None:
-        """Add the offsets of a file that has been read."""
-        ranges = self._ranges.setdefault(entry.log, [])
-        if ranges and ranges[-1][1] == entry.first:
-            ranges[-1] = ranges[-1][0], entry.next
-        else:
-            ranges.append((entry.first, entry.next))
 
 
 def around(names: Sequence[str], begin_us: Time, end_us: Time) -> list[str]:
@@ -227,16 +201,22 @@ def read_columns(
 
     A record that is in several files, as of two archives in one folder, comes once.
     """
-    taken, entry = Taken(), None
+    taken: dict[str, list[tuple[int, int]]] = {}
+    """Ranges of the offsets in earlier files, by their log."""
     low, high = -(-int(begin_us) // 1000), -(-int(end_us) // 1000) - 1
     for name in names:
+        entry = None
         for entry, batch in read_batches(store, name, "timestamp", low, high):
-            chosen = taken.is_new(entry.log, batch.column("offset").to_numpy())
-            if chosen.any():
-                yield _columns(batch if chosen.all() else batch.filter(pa.array(chosen)), entry.topic)
+            offsets = batch.column("offset").to_numpy()
+            is_new = np.full(len(offsets), True)
+            for first, end in taken.get(entry.log, ()):
+                is_new &= (offsets < first) | (offsets >= end)
+            if is_new.any():
+                yield _columns(batch if is_new.all() else batch.filter(pa.array(is_new)), entry.topic)
         if entry is not None:
-            taken.add(entry)
-            entry = None
+            ranges = taken.setdefault(entry.log, [])
+            first = ranges.pop()[0] if ranges and ranges[-1][1] == entry.first else entry.first
+            ranges.append((first, entry.next))
 
 
 def _columns(batch: pa.RecordBatch, topic: str) -> PartitionColumns:

@@ -234,11 +234,6 @@ class _ObjectStore:
             raise OSError(f"the store does not answer as expected: {type(error).__name__}") from error
 
 
-def inner_archives(place: str) -> list[str]:
-    """Return the names of the archives in a folder or at a URL, such as post-mortems."""
-    return open_store(place).inner()
-
-
 def open_store(place: str) -> Store:
     """Return the archive in a folder or at a URL."""
     scheme, is_url, _ = place.partition("://")

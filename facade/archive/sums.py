@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from facade.flows.telemetry.consistency import BOUNDS, unbounded
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.errors import FacadeError
 from facade.kernel.icd.model import Icd
@@ -73,6 +74,8 @@ class SummaryTopic:
             frames = frames_of(item, self._wanted)
         except (ValueError, OverflowError) as error:
             return RecordRejected(INCONSISTENT, "$", excerpt(str(error)))
+        if wide := next((name for rows in frames for name in unbounded(rows)), None):
+            return RecordRejected(INCONSISTENT, f"$.fields.{wide}", BOUNDS)
         return Summed(stream, item.group if isinstance(item, TelemetrySummary) else None, frames, item)
 
 

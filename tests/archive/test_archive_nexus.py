@@ -21,12 +21,11 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from facade.archive import nexus, nexus_groups, sums
+from facade.archive import nexus, nexus_groups
 from facade.archive.files import ArchiveError
 from facade.archive.nexus import export, find_time
-from facade.archive.nexus_groups import QUALITIES, WindowGrid
+from facade.archive.nexus_groups import QUALITIES
 from facade.archive.stores import FolderStore
-from facade.archive.sums import Summed
 from facade.flows.tables.solution import Solution
 from facade.flows.tables.solution import encode as encode_solution
 from facade.flows.telemetry.worker import telemetry_worker
@@ -36,7 +35,6 @@ from facade.kernel.cli.app import app
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import ConfigError
-from facade.kernel.icd.topic_model import Window
 from facade.kernel.icd.units import UNITS, udunits
 from facade.kernel.resources import resource
 from facade.sdp.messages import (
@@ -54,7 +52,6 @@ from facade.sdp.messages import (
     TelescopeAttribute,
     Watermark,
 )
-from facade.sdp.summaries import as_frames
 from tests.support.archives import HOUR, ICD, START, archive
 from tests.support.columnar import columnar, summed
 from tests.support.heaps import BASE_US, encoded, heap
@@ -199,6 +196,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
     put(log, topic, START - SECOND, b"{}")  # read, but not of this time
     put(log, topic, START + 3000, rack([START, START], [3], received=columns))
     put(log, topic, START + 3000, rack([START], [10_000], received=FieldColumns(sum=[1])))
+    put(log, topic, START + 3000, summary(1, partial(START, 1, latency=FieldStatistics(max=10**400))))
     with written(tmp_path, log, topic, end=START + 4 * SECOND) as file:
         windows = file["entry/ingest_heaps/windows"]
         count, mean = windows["count"], windows["latency_mean"]
@@ -223,7 +221,7 @@ def test_partials_of_a_window_become_one_with_its_quality(tmp_path: Path) -> Non
         drawn = Figure().subplots().pcolormesh(data["time"][:], data["node"][:], data[data.attrs["signal"]][:].T)
         assert drawn.get_array().shape == (4, 4)
         assert data["latency_mean"] == mean["value"]
-        assert file["entry/account/not_decoded"][:].tolist() == [2]
+        assert file["entry/account/not_decoded"][:].tolist() == [3]
     assert judge(tmp_path / "night.nxs") == []
 
 
@@ -263,36 +261,11 @@ def test_windows_of_other_streams_share_a_topic(tmp_path: Path) -> None:
         assert file["entry/account/not_decoded"][:].tolist() == [3]
 
 
-def test_partials_in_any_order_are_merged_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "_MOST_WAITING", 50)
-    rng, rows, nodes = np.random.default_rng(1), 400, 2
-    schema = {"node": {"type": "integer", "maximum": 8}, "rate": {"type": "number", "x-unit": "Hz"}}
-    window = Window(group="node", time="time", length=1.0, lateness=0.0, disorder=0.0, ahead=0.0)
-    windows = WindowGrid(tmp_path / "parts", START, START + rows * SECOND, window, schema)
-    seen: dict[tuple[int, int], list[float]] = {}
-    for number in range(1600):
-        row, node, value = int(rng.integers(rows)), int(rng.integers(nodes)), float(rng.random())
-        seen.setdefault((row, node), []).append(value)
-        fields = FieldStatistics(sum=value, min=value, max=value, last=value)
-        at = START + row * SECOND
-        frames = as_frames(node, [Partial(1, at, False, 1, at, number, [], {"rate": fields})])
-        assert windows.add(Summed("s", None, frames, summary(node))) is None
-        assert sum(map(len, windows._sums._waiting.values())) < 50
-    with h5py.File(tmp_path / "windows.nxs", "w") as file:
-        parent = nexus_groups.child(file, "windows", "NXcollection")
-        windows.write(parent, "t", START + 200 * SECOND)
-        found = {name: parent[name]["value"][:] for name in ("count", "rate_mean", "rate_min", "rate_max", "rate_last")}
-        for (row, node), values in seen.items():
-            wanted = len(values), np.mean(values), min(values), max(values), values[-1]
-            assert [one[row, node] for one in found.values()] == pytest.approx(wanted)
-        assert np.count_nonzero(found["count"]) == len(seen)
-        qualities = parent["count/quality"][:]
-        assert (qualities[:200][found["count"][:200] > 0] == 0).all()
-        assert (qualities[200:][found["count"][200:] > 0] == 3).all()
-        assert (qualities[found["count"] == 0] == 1).all()
-
-
-def test_windows_agree_with_the_notifications_that_a_worker_summed_up(tmp_path: Path) -> None:
+def test_windows_agree_with_the_notifications_that_a_worker_summed_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if they are written in several parts."""
+    monkeypatch.setattr(nexus_groups, "_PAGE", 2)
     clock = ManualClock(BASE_US / 1e6)
     broker = MemoryBroker(clock, {name: topic.partitions for name, topic in ICD.topics.items()})
     log = MemoryTransactionalLog(broker, "ingest.heaps", group="aggregate")

@@ -342,6 +342,14 @@ def test_alarms_are_compared_as_they_were_at_the_end_of_the_time(tmp_path: Path)
     assert differences(compare(a, b, ICD)) == ['alarm x@s: state: "NORM" in A, "UNACK" in B']
 
 
+def test_a_time_that_ends_before_it_begins_is_refused(tmp_path: Path) -> None:
+    """Only the states of alarms before its end were compared, and nothing differed."""
+    archive_of(tmp_path / "a", ("alert-state", alarm("x")), ("command-acks", ack("1", "COMPLETED")))
+    times = ["--from", "2027-01-16", "--to", "2027-01-15T12:00"]
+    done = CliRunner().invoke(app, ["archive", "compare", *[str(tmp_path / "a")] * 2, *times])
+    assert "--from, --to: expected a begin before the end" in str(done.exception)
+
+
 def test_a_balance_that_differs_is_named(tmp_path: Path) -> None:
     def account(stream: str, **more: Any) -> tuple[str, StreamAccount]:
         about = {"worker": "w", "partition": 0, "time": START, "offset_from": 0, "offset_to": 1, "high_watermark": 1}

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -300,18 +299,6 @@ def test_an_archive_without_a_history_is_told(store: Store) -> None:
     store.write("topic=alerts/hour=2027-01-15T08/0000-00000000.parquet", b"PAR1")
     with pytest.raises(ArchiveError, match="SDP_HISTORY=true"):
         HistoryArchive(store).at(START)
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    store = FolderStore(tmp_path)
-    found = archived(store, [record(0, random.Random(1).randbytes(5000).hex()), record(HOUR // 2, 1)])
-    (name,) = store.names()
-    whole = (tmp_path / name).read_bytes()
-    for damaged in (whole[:1000], whole[:1000] + bytes([whole[1000] ^ 1]) + whole[1001:], b""):
-        (tmp_path / name).write_bytes(damaged)
-        for look in (lambda: found.read(RATE, START, START + HOUR), lambda: found.at(START)):
-            with pytest.raises(ArchiveError, match=name):
-                look()
 
 
 def test_what_ends_early_is_noted(folder: Path) -> None:

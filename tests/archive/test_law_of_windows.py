@@ -153,8 +153,11 @@ def test_windows_of_several_transactions_are_right(user: str, tmp_path: Path) ->
 def test_windows_that_memory_does_not_hold_are_as_right(
     user: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sizes, flush = list[int](), sums.Sums._flush
     monkeypatch.setattr(sums, "_MOST_WAITING", 2)
+    monkeypatch.setattr(sums.Sums, "_flush", lambda found: (sizes.append(found._size), flush(found)))
     assert USERS[user](tmp_path)
+    assert {*sizes} == {2}, "no more rows wait in memory"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

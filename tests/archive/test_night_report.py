@@ -315,6 +315,7 @@ def test_a_summary_counts_once_and_one_that_is_lost_is_told(tmp_path: Path) -> N
         {"runs": [[[4, 4], [3, 3]]]},
         {"fields": {"lost": {"sum": [1, 2]}}},
         {"fields": {"latency": {"sketch": [{"999999999999999": 1}]}}},
+        {"fields": {"latency": {"sum": [10**400]}}},
     ],
 )
 def test_a_summary_that_contradicts_itself_changes_no_figure(tmp_path: Path, changes: dict[str, Any]) -> None:

@@ -130,6 +130,27 @@ def test_the_place_follows_from_the_interface(source: str, devices: set[str], tm
     assert faults(store) == []
 
 
+@pytest.mark.parametrize("has_values", [True, False])
+def test_a_file_without_a_record_about_the_place_widens_no_time(has_values: bool, tmp_path: Path) -> None:
+    """The page could not show such a post-mortem: it asked for the last second of all time."""
+    log, store = MemoryLog({"history": 1, "alerts": 1}), FolderStore(tmp_path / "archive")
+    running = worker(log, store, "history", "alerts", limits=ArchiveLimits(age=0.0))
+    running.step()
+    put(log, alert(610)[1], 610)
+    for minute, name in ((9, NEAR if has_values else FAR), (10, FAR)):
+        log.append(record(60_000_000 * minute, minute, name))
+        running.step()
+        running.step()
+    running.finish()
+    (one,) = made(tmp_path)
+    history = HistoryArchive(inside(tmp_path, one))
+    if has_values:
+        assert history.extent() == (at(540), at(540))
+    else:
+        with pytest.raises(ArchiveError, match="expected records of the topic history, got files without any"):
+            history.at(at(540))
+
+
 def test_a_killed_process_goes_on_with_the_same_files(tmp_path: Path) -> None:
     night(tmp_path, alert(610))
     (one,) = made(tmp_path)

@@ -291,10 +291,12 @@ def test_values_of_a_node_whose_records_all_come_too_late_have_a_time():
     }
 
 
-def test_a_node_with_late_records_says_so_until_they_end():
+@pytest.mark.parametrize("clock_was_ahead", [0, 3600])
+def test_a_node_with_late_records_says_so_until_they_end(clock_was_ahead):
     """A node whose heaps were 9 % late was ON and VALID, and its device had no word of it."""
     ledger = WindowLedger(PLAN, (0,), per_group=True, over_all=False)
     view = node_view()
+    state(view, ledger, instant(clock_was_ahead))
 
     def status(second, late):
         fold(ledger, *summary(0, second, 100 - late), instant(second))

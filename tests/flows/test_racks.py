@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.composition import TelemetryFlow
 from facade.flows.telemetry.ledger import Coverage, WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.rack import nothing, tables
@@ -101,9 +101,9 @@ def flow(nodes=NODES, *, over_all: bool = True, racks=RACKS) -> TelemetryFlow:
     """Return a flow of a device server that shows nodes, and perhaps all of them together."""
     ledger = WindowLedger(PLAN, nodes, per_group=True, over_all=over_all)
     devices = {str(node): node for node in nodes}
-    shown = [ShownTopic(PLAN.topic, TelemetryView(ICD.classes["SdpIngestNode"], PLAN, devices))]
+    shown = [TelemetryView(ICD.classes["SdpIngestNode"], PLAN, devices)]
     if over_all:
-        shown.append(ShownTopic(PLAN.topic, TelemetryView(ICD.classes["SdpMaster"], PLAN, {"all": None})))
+        shown.append(TelemetryView(ICD.classes["SdpMaster"], PLAN, {"all": None}))
     return TelemetryFlow(PLAN.window.summary, {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, racks)
 
 

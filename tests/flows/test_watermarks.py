@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from facade.flows.telemetry.composition import ShownTopic, TelemetryFlow
+from facade.flows.telemetry.composition import TelemetryFlow
 from facade.flows.telemetry.ledger import WindowLedger
 from facade.flows.telemetry.plan import plan
 from facade.flows.telemetry.view import TelemetryView
@@ -45,7 +45,7 @@ class Rig:
         self.start_worker()
         ledger = WindowLedger(PLAN, NODES, per_group=True, over_all=True, summaries=SUMMARIES)
         views = [("SdpMaster", {"None": None}), ("SdpIngestNode", {str(node): node for node in NODES})]
-        shown = [ShownTopic(PLAN.topic, TelemetryView(ICD.classes[name], PLAN, devices)) for name, devices in views]
+        shown = [TelemetryView(ICD.classes[name], PLAN, devices) for name, devices in views]
         self.flow = TelemetryFlow("ingest.summary", {PLAN.topic: PLAN}, {PLAN.topic: ledger}, shown, None, RACKS)
         self.ledger = ledger
         self.shown = {}
@@ -243,7 +243,7 @@ def test_a_watermark_that_cannot_be_is_a_dead_letter(rig):
     good = next(one for one in rig.broker.read_from("ingest.summary", 0, 0) if one.key.startswith(b"watermark/"))
     document = json.loads(good.value)
     wrong = {
-        "read_to": {"read_to": good.timestamp_us + PLAN.disorder_us + 1},
+        "read_to": {"read_to": good.timestamp_us + PLAN.rule.disorder_us + 1},
         "partition": {"partition": 2},
         "key": {"stream": "ingest.buffers"},
         "schema": {"read_to": -1},

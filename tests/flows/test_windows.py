@@ -21,7 +21,7 @@ FIRST = 1_800_000_000_000_000
 """Start of window 0 [Unix us]."""
 SECOND = 1_000_000
 GROUPS = 5
-DISORDER = PLAN.disorder_us
+DISORDER = PLAN.rule.disorder_us
 
 
 def partial(number, count=1, **changes):

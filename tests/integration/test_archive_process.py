@@ -10,7 +10,7 @@ from facade.archive.files import ArchiveError
 from facade.archive.history import HistoryArchive, Point
 from facade.archive.post_mortem import digest_of, post_mortems
 from facade.archive.recording import HISTORY
-from facade.archive.stores import FolderStore, inner_archives, open_store
+from facade.archive.stores import FolderStore, open_store
 from facade.flows.alerts.messages import Alert, alert_record
 from facade.kernel.bus.port import Record
 from facade.kernel.clock import SystemClock, utc_text
@@ -143,7 +143,7 @@ def test_a_critical_alarm_has_a_post_mortem_whatever_is_killed(deploy: Deploy, t
     words += ["--only", "alerts", "--only", COMPACTED]
 
     def keys() -> set[bytes | None]:
-        return {one.key for name in inner_archives(place) for one in kept(open_store(f"{place}/{name}"))}
+        return {one.key for name in open_store(place).inner() for one in kept(open_store(f"{place}/{name}"))}
 
     worker = deployment.start("archive", words)
     now = SystemClock().now_us()

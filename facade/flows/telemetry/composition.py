@@ -3,7 +3,6 @@
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -47,15 +46,6 @@ _LONGEST = 17
 _OTHER_DEVICE, _OTHER_STREAM = Suppressed("other-device"), Suppressed("other-stream")
 
 
-@dataclass(frozen=True, slots=True)
-class ShownTopic:
-    """A windowed topic of the devices of one class."""
-
-    stream: str
-    """The windowed topic."""
-    view: TelemetryView
-
-
 class TelemetryFlow(Flow):
     """All partials of one summary topic, of the windowed topics in `plans`; see `facade.kernel.runtime.flow.Flow`."""
 
@@ -66,13 +56,13 @@ class TelemetryFlow(Flow):
         topic: str,
         plans: Mapping[str, Plan],
         ledgers: Mapping[str, WindowLedger],
-        shown: Sequence[ShownTopic],
+        views: Sequence[TelemetryView],
         partitions: Sequence[int] | None,
         racks: Racks,
     ) -> None:
         self.topic, self.partitions, self._racks = topic, partitions, racks
-        self._plans, self.ledgers, self.shown = plans, ledgers, shown
-        self.columns = [column for one in shown for column in one.view.columns]
+        self._plans, self.ledgers, self.views = plans, ledgers, views
+        self.columns = [column for view in views for column in view.columns]
         first = next(iter(plans.values()))
         self._only = None if first.is_shared else first.topic
         """The windowed topic of all summaries; None: each summary names it."""
@@ -190,16 +180,16 @@ class TelemetryFlow(Flow):
         streams, self._folded = self._folded, set()
         if self._gate.passes(now):
             streams = set(self.ledgers)
-        for one in self.shown:
-            if one.stream not in streams:
+        for view in self.views:
+            if (stream := view.plan.topic) not in streams:
                 continue
-            ledger = self.ledgers[one.stream]
-            if one.view.is_over_all:
+            ledger = self.ledgers[stream]
+            if view.is_over_all:
                 shown = ledger.shown_over_all()
-                self.reporting[one.stream] = ledger.live(shown.groups if shown else (), now, one.view.stale_after)
-            if one.view.changed(ledger, now):
-                yield from one.view.columns
-                yield from one.view.state(ledger, now)
+                self.reporting[stream] = ledger.live(shown.groups if shown else (), now, view.stale_after)
+            if view.changed(ledger, now):
+                yield from view.columns
+                yield from view.state(ledger, now)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the state of all ledgers for a snapshot."""
@@ -260,8 +250,8 @@ class Telemetry:
         found = (_flow(server, summary, plans_) for summary, plans_ in by_summary.items())
         self._flows = [flow for flow in found if flow is not None]
         server.flows += self._flows
-        views = [one.view for flow in self._flows for one in flow.shown]
-        self.excesses = Excesses((column for one in views for column in one.columns), server.clock)
+        views = [view for flow in self._flows for view in flow.views]
+        self.excesses = Excesses((column for view in views for column in view.columns), server.clock)
         server.complaints.append(self.excesses.complaints)
 
     def ledgers(self) -> Iterator[WindowLedger]:
@@ -277,7 +267,7 @@ class Telemetry:
 
 def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryFlow | None:
     icd, settings = server.icd, server.settings
-    shown: list[ShownTopic] = []
+    views: list[TelemetryView] = []
     groups: dict[str, list[Group | None]] = {}
     for class_name, names in server.devices.items():
         device_class = icd.classes[class_name]
@@ -289,9 +279,9 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
                 devices[device] = "" if plan.one_group else None
                 if device_class.family:
                     devices[device] = device_number(device_class, device, settings)
-            shown.append(ShownTopic(topic, TelemetryView(device_class, plan, devices)))
+            views.append(TelemetryView(device_class, plan, devices))
             groups.setdefault(topic, []).extend(devices.values())
-    if not shown:
+    if not views:
         return None
     kept = {topic: _kept(known[topic], found, settings) for topic, found in groups.items()}
     racks = Racks(settings.rack_size, icd.topics[summary].partitions)
@@ -310,7 +300,7 @@ def _flow(server: Server, summary: str, known: Mapping[str, Plan]) -> TelemetryF
         )
         for topic, found in groups.items()
     }
-    return TelemetryFlow(summary, known, ledgers, shown, partitions, racks)
+    return TelemetryFlow(summary, known, ledgers, views, partitions, racks)
 
 
 def _kept(plan: Plan, groups: Sequence[Group | None], settings: Settings) -> Sequence[Group]:

@@ -21,7 +21,7 @@ MOST = 1e150
 _CLOCK_SLACK = MINUTE
 """Largest difference between the clocks of a worker and of the broker."""
 _RUNS = "expected ascending runs without overlap, of whole numbers from 0 to 2^53 - 1"
-_BOUNDS = f"expected numbers up to {MOST:g}, and whole ones up to 2^53 - 1"
+BOUNDS = f"expected numbers up to {MOST:g}, and whole ones up to 2^53 - 1"
 _WHOLE = "expected whole numbers up to 2^53 - 1"
 
 
@@ -54,7 +54,7 @@ def impossible(watermark: Watermark, written_us: Time, plan: Plan) -> RecordReje
     """Return the reason why a watermark is unusable, or None: one of the future would close windows too early."""
     if watermark.partition >= watermark.partitions:
         return RecordRejected(INCONSISTENT, "$.partition", f"expected at most {watermark.partitions - 1}")
-    if watermark.read_to > written_us + plan.disorder_us:
+    if watermark.read_to > written_us + plan.rule.disorder_us:
         why = f"{watermark.read_to} is ahead of the writing at {written_us}, by more than the allowed disorder"
         return RecordRejected(INCONSISTENT, "$.read_to", why)
     return None
@@ -83,8 +83,7 @@ def _troubles(rows: Frame, plan: Plan, latest: Time) -> Iterator[tuple[str, str]
         yield f"time_max[{row}]", f"{rows.time_max[row]} is further ahead of the writing than any worker accepts"
     for at in np.flatnonzero(go_back(rows.runs)).tolist():
         yield f"runs[{rows.runs.row[at]}]", _RUNS
-    if not _are_all_bounded(rows.fields.values()):
-        yield from ((f"fields.{name}", _BOUNDS) for name, one in rows.fields.items() if not are_bounded(one).all())
+    yield from ((f"fields.{name}", BOUNDS) for name in unbounded(rows))
     for field in plan.fields:
         found = rows.fields.get(field.first_name)
         if found is None:
@@ -109,6 +108,12 @@ def go_back(runs: Runs) -> Array:
     found = (runs.first > runs.last) | (runs.first < 0) | (runs.last > LARGEST)
     found[1:] |= (runs.row[1:] == runs.row[:-1]) & (runs.first[1:] <= runs.last[:-1])
     return np.array(found)
+
+
+def unbounded(rows: Frame) -> Iterator[str]:
+    """Return the fields of rows with numbers that are not bounded; see `are_bounded`."""
+    if not _are_all_bounded(rows.fields.values()):
+        yield from (name for name, one in rows.fields.items() if not are_bounded(one).all())
 
 
 def _are_all_bounded(fields: Iterable[FieldArrays]) -> bool:

@@ -85,14 +85,9 @@ class Plan:
         return as_duration(self.window.length)
 
     @cached_property
-    def disorder_us(self) -> Duration:
-        """Time between the end of a window and its closing."""
-        return as_duration(self.window.disorder)
-
-    @cached_property
     def rule(self) -> Rule:
         """When windows begin and are closed."""
-        return Rule(self.length_us, self.disorder_us, as_duration(self.window.ahead))
+        return Rule(*map(as_duration, (self.window.length, self.window.disorder, self.window.ahead)))
 
     @property
     def is_rebuilt(self) -> bool:

@@ -95,7 +95,7 @@ class TelemetryView:
     """
 
     def __init__(self, device_class: DeviceClass, plan: Plan, devices: Mapping[str, Group | None]) -> None:
-        self._plan, self._devices = plan, list(devices)
+        self.plan, self._devices = plan, list(devices)
         self._groups = [group for group in devices.values() if group is not None]
         self._numbers: Array | None = None
         """Numbers of the groups in the ledger; None: not known yet."""
@@ -131,11 +131,6 @@ class TelemetryView:
         """The newest state of the ledger with another reading; any thread may read it."""
 
     @property
-    def plan(self) -> Plan:
-        """Return the plan of the topic."""
-        return self._plan
-
-    @property
     def is_over_all(self) -> bool:
         """Return whether the view is of all groups together."""
         return not self._groups
@@ -150,7 +145,7 @@ class TelemetryView:
         if windows is None or windows.shown is not shown:
             windows = self._windows = self._of(shown, ledger)
             for one in windows.places:
-                self.closed[one.places] = self._plan.rule.closed_at(one.window)
+                self.closed[one.places] = self.plan.rule.closed_at(one.window)
         elif late == self._late and now < min(self._same_until, self._settled_at) and not self._follows_totals:
             return False
         totals, sums = self._totals(ledger)
@@ -159,7 +154,7 @@ class TelemetryView:
         over = sum(((silence > edge).astype(np.int64) + (age > edge) for edge in self._edges), 0 * windows.window)
         oldest = min(Time(heard.min()), Time(self.closed.min()), now)
         self._same_until = NEVER if over.any() or not self._edges else oldest + self._edges[0]
-        self._settled_at = now + self._plan.length_us
+        self._settled_at = now + self.plan.length_us
         used = totals["count"]
         shown_used = used if self._marks is None else np.where(self._settled(now), used, self._marks[_USED])
         marks = np.array([shown_used, windows.window, windows.count, windows.is_whole, totals["late"], over])
@@ -182,7 +177,7 @@ class TelemetryView:
         The records of an open window are shown when it is closed. Those of a window that is not kept any more would
         never be shown if they were the last ones, so the totals of a device without another reading catch up.
         """
-        return np.abs(now - self._looked) >= (0 if self._follows_totals else _SETTLED * self._plan.length_us)
+        return np.abs(now - self._looked) >= (0 if self._follows_totals else _SETTLED * self.plan.length_us)
 
     def _shown(self, ledger: WindowLedger) -> Sequence[ShownWindow]:
         if self._groups:
@@ -202,8 +197,8 @@ class TelemetryView:
             found.places.append(ShownRows(one.window, at, rows.count, rows.time_max, rows.fields))
             found.window[at], found.count[at], found.is_whole[at] = one.window, rows.count, ~torn
         places = sum(len(one.places) for one in found.places)
-        assert places <= size, f"{self._plan.topic}: {size} devices have {places} shown windows"
-        if self.is_over_all and self._plan.window.all_expected and (over_all := ledger.shown_over_all()) is not None:
+        assert places <= size, f"{self.plan.topic}: {size} devices have {places} shown windows"
+        if self.is_over_all and self.plan.window.all_expected and (over_all := ledger.shown_over_all()) is not None:
             found.is_whole[:] &= over_all.groups == ledger.expected
         return found
 
@@ -255,11 +250,11 @@ class TelemetryView:
             if is_late[position]:
                 within = f"{late[position]} of {whole[position]} records within {as_seconds(RECENT):g} s"
                 lines.append(f"{within} came too late for their window: they are in totals, but no window shows them.")
-            lines += [f"{read_so_far(self._plan, partition, mark)}." for partition, mark in mine]
+            lines += [f"{read_so_far(self.plan, partition, mark)}." for partition, mark in mine]
             for partition, one in ledger.epochs(group) if epochs else ():
                 lacks = f"offsets 0 to {one.begin - 1} are in no total of it, which begin behind them"
                 begun = f"totals are of epoch {one.epoch}, which began at offset {one.begin} after the log was cut"
-                lines.append(f"{self._plan.topic}, partition {partition}: {begun if one.epoch > 1 else lacks}")
+                lines.append(f"{self.plan.topic}, partition {partition}: {begun if one.epoch > 1 else lacks}")
             yield device, "State", Reading(state, heard or now)
             yield device, "Status", Reading("\n".join(lines), heard or now)
 
@@ -267,11 +262,11 @@ class TelemetryView:
         self, group: Group, heard: Time, number: int, now: Time, *, is_current: bool, is_read: bool
     ) -> tuple[str, list[str]]:
         """Return State and the begin of Status, which say no more of the group than its values."""
-        rule, what = self._plan.window, self._plan.title[:1].lower() + self._plan.title[1:]
-        who, limit = f"{self._plan.noun.capitalize()} {group}", as_seconds(self.stale_after)
+        rule, what = self.plan.window, self.plan.title[:1].lower() + self.plan.title[1:]
+        who, limit = f"{self.plan.noun.capitalize()} {group}", as_seconds(self.stale_after)
         if not is_read:
             worker = "The worker that reads it is behind or has stopped" if heard else "No worker has read it yet"
-            return "UNKNOWN", [f"{who} is not known: its values are old. {worker}; the {self._plan.noun} may be well."]
+            return "UNKNOWN", [f"{who} is not known: its values are old. {worker}; the {self.plan.noun} may be well."]
         if not is_current and now - heard <= self.stale_after:
             return "UNKNOWN", [
                 f"{who} sends {what}s, but no window of the last {as_seconds(self.stale_after):g} s shows any."
@@ -284,7 +279,9 @@ class TelemetryView:
 
     def _lateness(self, totals: Mapping[str, Array], now: Time) -> tuple[Array, Array]:
         counted, late = self._counted, totals["late"]
-        if not counted or not NOTHING <= now - counted[-1][0] < SECOND:
+        if counted and now < counted[-1][0]:  # the clock was set back
+            counted.clear()
+        if not counted or now - counted[-1][0] >= SECOND:
             counted.append((now, late, late + totals["count"]))
         while counted[-1][0] - counted[0][0] > RECENT or (counted[-1][2] < counted[0][2]).any():
             counted.popleft()
