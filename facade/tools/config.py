@@ -60,6 +60,7 @@ PROCESS_VARIABLES = {
     "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
 }
 """Variables of one process instead of the deployment, with their meaning."""
+_SECRET_VARIABLES = frozenset({"SDP_OLOG_LOGIN", "SDP_WEB_OIDC_SECRET", "SDP_WEB_TOKENS"})
 
 _PREFIX = "SDP_"
 _NEAR = 0.8
@@ -161,8 +162,9 @@ def kafka_properties(environment: Mapping[str, str] = os.environ) -> dict[str, s
 
 def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
     """Return the variables of this process."""
+    shown = {name: HIDDEN if name in _SECRET_VARIABLES else without_secrets(text) for name, text in environment.items()}
     return [
-        Explained(name, environment.get(name, ""), "environment" if name in environment else "not set", meaning)
+        Explained(name, shown.get(name, ""), "environment" if name in shown else "not set", meaning)
         for name, meaning in PROCESS_VARIABLES.items()
     ]
 

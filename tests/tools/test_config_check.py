@@ -146,6 +146,23 @@ def test_the_password_of_a_url_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp
     assert "hunter" not in check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)}).output
 
 
+@pytest.mark.parametrize(
+    ("variable", "text", "shown"),
+    [
+        ("SDP_OLOG_LOGIN", "tm:hunter2", "***"),
+        ("SDP_WEB_OIDC_SECRET", "hunter2", "***"),
+        ("SDP_WEB_TOKENS", "operator tm hunter2", "***"),
+        ("SDP_WEB_ARCHIVE", "s3://key:hunter2@bucket/night", "s3://***@bucket/night"),
+        ("SDP_METRICS_PORT", "9090", "9090"),
+    ],
+)
+def test_the_secret_of_a_process_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, shown: str
+) -> None:
+    said = check(monkeypatch, {variable: text}).output
+    assert re.search(rf"^{variable} +{re.escape(shown)} +environment ", said, re.MULTILINE)
+
+
 @pytest.mark.parametrize("brokers", ["tm:hunter2@store:9092", "a:1,tm:hun,ter/hunter2@store:9092", "hunter2@store"])
 def test_the_password_among_the_brokers_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, brokers: str
