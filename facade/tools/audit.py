@@ -48,7 +48,7 @@ def audit(
     limit: Annotated[int, typer.Option(min=1, help="Number of entries to print, the newest ones.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """List acts by time: commands, refusals, orders, actions about alarms, modes, and dead letters put back.
+    """List acts by time: commands, refusals, orders, actions about alarms, modes, comments, and letters put back.
 
     The client is the caller's host and process, from Tango. The operator is the name that the caller stated, unchecked.
     Each line says which logins could have written it. The operator's page shows the same list.
