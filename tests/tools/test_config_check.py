@@ -233,6 +233,27 @@ def test_a_wrong_setting_hides_no_unknown_property_and_a_variable_that_overrides
         assert text in done.stderr.replace("\n", " ")
 
 
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("SDP_TABLE_EXPIRY", "nan", "table_expiry: expected a number >= 0, got nan"),
+        ("SDP_TABLE_DISK", "-1", "table_disk: expected a number >= 0, got -1"),
+        ("SDP_TOPIC_PREFIX", "mid sdp/", "prefix: expected up to 100 of the characters A-Z a-z 0-9 . _ -, got 'mid"),
+        ("KAFKA_BOOTSTRAP", "", "bootstrap: expected brokers as host:port with commas between, got ''"),
+        ("KAFKA_BOOTSTRAP", "a:port", "bootstrap: expected brokers as host:port with commas between, got 'a:port'"),
+        ("KAFKA_BOOTSTRAP", "a:1 b:1", "bootstrap: expected brokers as host:port with commas between, got 'a:1 b:1'"),
+    ],
+)
+def test_a_setting_with_which_nothing_would_work_is_refused(variable: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"settings (built-in defaults, overridden by {variable}): {said}")):
+        load_settings({variable: text})
+
+
+@pytest.mark.parametrize("brokers", ["kafka", "a:1, b-2.example.org:9092,", "SASL_SSL://a:1", "[fe80::1]:9092"])
+def test_brokers_as_kafkas_client_takes_them_are_taken(brokers: str) -> None:
+    assert load_settings({"KAFKA_BOOTSTRAP": brokers}).bootstrap == brokers
+
+
 @pytest.mark.parametrize(("text", "is_taken"), [("0.09", False), ("0.1", True), ("2.5", True), ("2.6", False)])
 def test_a_command_waits_for_the_bus_no_longer_than_a_tango_client_for_its_call(text: str, is_taken: bool) -> None:
     expectation = (
