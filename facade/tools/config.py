@@ -122,8 +122,10 @@ def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Return a warning for each variable that overrides another value of the settings file."""
     (in_file, _), (origins, _) = read_file(environment), _origins(environment)
     for variable, name in ENVIRONMENT.items():
-        if variable in environment and name in in_file and str(in_file[name]) != environment[variable]:
-            ours, theirs = (_shown(name, str(one)) for one in (environment[variable], in_file[name]))
+        said = in_file.get(name)
+        text = said if isinstance(said, str) else json.dumps(said, default=str)
+        if variable in environment and name in in_file and text != environment[variable]:
+            ours, theirs = (_shown(name, one) for one in (environment[variable], text))
             yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {origins[name]}"
 
 

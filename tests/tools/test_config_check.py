@@ -74,6 +74,8 @@ def test_of_several_files_it_names_the_one_that_a_setting_comes_from(tmp_path: P
     }
     assert wrong == []
     assert [*shadows(environment)] == [f"environment: SDP_INGEST_NODES=9 overrides nodes = 7 of {site}"]
+    own.write_text("replay = true\n")
+    assert [*shadows({"SDP_FACADE_CONFIG": str(own), "SDP_REPLAY": "true"})] == [], "it is the same value"
 
 
 def test_it_says_everything_that_is_wrong_and_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
