@@ -69,7 +69,8 @@ def up(
     )
     with _progress() as report:
         endpoints = local.up(options, report=report)
-    ERR.print('up; point a shell at it with [bold]eval "$(sdp-facade infra env)"[/bold]')
+    env = f'eval "$({local.command("env", state_dir)})"'
+    ERR.print(f"up; point a shell at it with [bold]{escape(env)}[/bold]")
     print_environment(endpoints.environment())
 
 
@@ -89,7 +90,8 @@ def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     if lines:
         wide().print(table(("service", "process", "pid", "address", "since (UTC)", "alive?"), rows))
     else:
-        ERR.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
+        first = local.command("up", state_dir)
+        ERR.print(f"nothing was started in {state_dir.resolve()}; run `{first}`", markup=False)
     if not lines or limps or not all(line.alive for line in lines):
         raise typer.Exit(1)
 
