@@ -254,16 +254,18 @@ def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch
     assert _client().startswith(f"uid {os.getuid()} at ")
 
 
-def test_a_letter_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, bus: Bus) -> None:
+def test_the_sub_commands_say_what_is_not_there_and_what_was_done(monkeypatch: pytest.MonkeyPatch, bus: Bus) -> None:
     bus.reject()
     (letter,) = bus.letters()
     monkeypatch.setattr("facade.tools.dead_letters.find_range", lambda *_, **__: {0: (0, 1)})
     monkeypatch.setattr("facade.tools.dead_letters.read_range", lambda *_, **__: iter([letter]))
+    monkeypatch.setattr("facade.tools.dead_letters.KafkaTransactionWriter", lambda *_: bus)
     for words, said in (
         (["show", "0:1"], "no dead letter 0:1: partition 0 has offsets 0 to 0"),
         (["show", "7:0"], "no dead letter 7:0: partition 7 has none"),
         (["redrive", "7:0"], "no dead letters of this kind have these offsets"),
         (["redrive", "--reason", "schema"], "no dead letters of this kind of the last 1d"),
+        (["redrive", "--again", "--yes", "--rate", "inf"], "1 records were put back"),
     ):
         done = CliRunner().invoke(app, ["dead-letters", *words])
         assert said in f"{done.output}{done.exception}"
