@@ -209,21 +209,21 @@ class Runtime:
         security = self.security
         if security is not None:
             self._report("Kafka: creating users")
-            kafka = self._service(ServiceName.KAFKA)
-            assert isinstance(kafka, Kafka)
-            where = self.endpoints()
-            door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
-            security.create_users(door, where.bootstrap, where.topic_prefix)
+            security.create_users(self._door, self.endpoints().bootstrap, self.state.topic_prefix)
 
     def renew(self) -> None:
         """Renew the certificate of a secured broker."""
-        kafka = self._service(ServiceName.KAFKA)
-        assert isinstance(kafka, Kafka)
         if self.security is None or not self.is_up(ServiceName.KAFKA):
             first = command("up --secure", self.state_dir)
             raise InfraError(f"no secured broker runs in {self.state_dir}; see `{first}`")
-        door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
-        self.security.renew(door)
+        self.security.renew(self._door)
+
+    @property
+    def _door(self) -> str:
+        """Return the address at which this program reaches the first broker."""
+        kafka = self._service(ServiceName.KAFKA)
+        assert isinstance(kafka, Kafka)
+        return kafka.door(self.state.services[ServiceName.KAFKA].port)[0]
 
     def start(self, ports: Mapping[ServiceName, int]) -> None:
         """Launch the services, then wait for them: they start in parallel."""
@@ -390,9 +390,7 @@ class ProcessStatus:
     alive: bool
 
 
-def up(
-    options: LocalOptions | None = None, *, report: tools.Notify | None = None, clock: Clock | None = None
-) -> Endpoints:
+def up(options: LocalOptions | None = None, *, report: tools.Notify | None = None) -> Endpoints:
     """Start services that do not run yet, and return when all services answer.
 
     Raises
@@ -401,7 +399,7 @@ def up(
         A requirement is missing, a port is taken, or the running services differ from the options.
     """
     options = options or LocalOptions()
-    runtime = Runtime(options.state_dir, report, clock)
+    runtime = Runtime(options.state_dir, report)
     with runtime.lock():
         runtime.state = _merged(runtime.state, options)
         ports = dict.fromkeys(runtime.state.brokers, 0)
@@ -474,13 +472,7 @@ def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     return {name: limp for name in running if (limp := find_limp(f"{state.host}:{known[name].port}", login))}
 
 
-def down(
-    state_dir: Path = DEFAULT_STATE_DIR,
-    *,
-    wipe: bool = False,
-    report: tools.Notify | None = None,
-    clock: Clock | None = None,
-) -> None:
+def down(state_dir: Path = DEFAULT_STATE_DIR, *, wipe: bool = False, report: tools.Notify | None = None) -> None:
     """Stop the services in the state file, nothing else.
 
     Parameters
@@ -493,7 +485,7 @@ def down(
     InfraError
         A process cannot be stopped.
     """
-    runtime = Runtime(state_dir, report, clock)
+    runtime = Runtime(state_dir, report)
     if not runtime.state_dir.exists():
         return
     with runtime.lock():
