@@ -11,6 +11,7 @@ from facade.kernel.clock import Time, as_seconds
 from facade.kernel.config import Settings
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, UNKNOWN, Finding
 from facade.kernel.icd.model import Icd
+from facade.kernel.printable import listed
 
 Needs = Mapping[str, frozenset[str]]
 _GRAVE: Final = {"cleanup.policy", "message.timestamp.type", "unclean.leader.election.enable", "partitions"}
@@ -178,6 +179,4 @@ def _by_text(texts: Mapping[str, Iterable[str]]) -> list[tuple[str, list[str]]]:
 
 
 def _topics(names: Collection[str]) -> str:
-    listed = sorted(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return f"topic{'s' if len(listed) > 1 else ''} {', '.join(listed[:_SHOWN])}{more}"
+    return f"topic{'s' if len(names) > 1 else ''} {listed(sorted(names), _SHOWN)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 from facade.kernel.bus.kafka import timeouts
@@ -217,17 +217,14 @@ def find_cluster(bootstrap: str, within: float, login: Mapping[str, str] | None 
 
     `login`: Kafka settings of the client; None: the broker accepts any client.
     """
-    quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": _ignore}
+    # Silence is an answer.
+    quick = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 50, "log_level": 0, "error_cb": lambda _: None}
     try:
         # A producer, as an admin client must not be thrown away.
         found = Producer({"bootstrap.servers": bootstrap, **quick, **(login or {})}).list_topics(timeout=within)
     except KafkaException:
         return None
     return Cluster(found.cluster_id or "", frozenset(f"{one.host}:{one.port}" for one in found.brokers.values()), {})
-
-
-def _ignore(_: KafkaError) -> None:
-    """Ignore an error: silence is an answer."""
 
 
 class _ClientLog(logging.Handler):

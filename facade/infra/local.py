@@ -7,6 +7,7 @@ do not answer yet.
 
 import os
 import re
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -85,6 +86,12 @@ class InfraState:
         return replace(self, services={**self.services, name.value: service})
 
 
+def command(words: str, state_dir: Path) -> str:
+    """Return a sub-command of `infra` for a folder, as a person copies it into a shell."""
+    where = "" if state_dir == DEFAULT_STATE_DIR else f" --state-dir {shlex.quote(str(state_dir))}"
+    return f"sdp-facade infra {words}{where}"
+
+
 def load(state_dir: Path) -> InfraState:
     """Read the state of a folder; a folder without one has the defaults and no services.
 
@@ -101,7 +108,7 @@ def load(state_dir: Path) -> InfraState:
     except (msgspec.MsgspecError, OSError) as error:
         raise InfraError(
             f"{path} cannot be read: {error}. It says which processes were started; look for them with "
-            f"`ps -ef | grep {state_dir}`, stop them, then remove the file"
+            f"`ps -ef | grep {shlex.quote(str(state_dir))}`, stop them, then remove the file"
         ) from error
 
 
@@ -176,9 +183,8 @@ class Runtime:
         if service is None or not service.ready or not service.is_running:
             return False
         if port not in (0, service.port):
-            raise InfraError(
-                f"{name} runs on port {service.port}, asked for was {port}; run `sdp-facade infra down` first"
-            )
+            first = command("down", self.state_dir)
+            raise InfraError(f"{name} runs on port {service.port}, asked for was {port}; run `{first}` first")
         return True
 
     def endpoints(self) -> Endpoints:
@@ -203,20 +209,21 @@ class Runtime:
         security = self.security
         if security is not None:
             self._report("Kafka: creating users")
-            kafka = self._service(ServiceName.KAFKA)
-            assert isinstance(kafka, Kafka)
-            where = self.endpoints()
-            door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
-            security.create_users(door, where.bootstrap, where.topic_prefix)
+            security.create_users(self._door, self.endpoints().bootstrap, self.state.topic_prefix)
 
     def renew(self) -> None:
         """Renew the certificate of a secured broker."""
+        if self.security is None or not self.is_up(ServiceName.KAFKA):
+            first = command("up --secure", self.state_dir)
+            raise InfraError(f"no secured broker runs in {self.state_dir}; see `{first}`")
+        self.security.renew(self._door)
+
+    @property
+    def _door(self) -> str:
+        """Return the address at which this program reaches the first broker."""
         kafka = self._service(ServiceName.KAFKA)
         assert isinstance(kafka, Kafka)
-        if self.security is None or not self.is_up(ServiceName.KAFKA):
-            raise InfraError(f"no secured broker runs in {self.state_dir}; see `sdp-facade infra up --secure`")
-        door, _ = kafka.door(self.state.services[ServiceName.KAFKA].port)
-        self.security.renew(door)
+        return kafka.door(self.state.services[ServiceName.KAFKA].port)[0]
 
     def start(self, ports: Mapping[ServiceName, int]) -> None:
         """Launch the services, then wait for them: they start in parallel."""
@@ -340,6 +347,7 @@ __all__ = [
     "LocalOptions",
     "ProcessStatus",
     "ServiceName",
+    "command",
     "down",
     "endpoints",
     "find_limps",
@@ -382,9 +390,7 @@ class ProcessStatus:
     alive: bool
 
 
-def up(
-    options: LocalOptions | None = None, *, report: tools.Notify | None = None, clock: Clock | None = None
-) -> Endpoints:
+def up(options: LocalOptions | None = None, *, report: tools.Notify | None = None) -> Endpoints:
     """Start services that do not run yet, and return when all services answer.
 
     Raises
@@ -393,7 +399,7 @@ def up(
         A requirement is missing, a port is taken, or the running services differ from the options.
     """
     options = options or LocalOptions()
-    runtime = Runtime(options.state_dir, report, clock)
+    runtime = Runtime(options.state_dir, report)
     with runtime.lock():
         runtime.state = _merged(runtime.state, options)
         ports = dict.fromkeys(runtime.state.brokers, 0)
@@ -432,8 +438,7 @@ def endpoints(state_dir: Path = DEFAULT_STATE_DIR) -> Endpoints:
     for names in wanted[runtime.state.services.keys() == {ServiceName.TANGO_DB} :]:
         if not any(map(runtime.is_up, names)):
             raise InfraError(
-                f"{names[0]} does not run in {runtime.state_dir}; "
-                f"start it with `sdp-facade infra up --state-dir {state_dir}`"
+                f"{names[0]} does not run in {runtime.state_dir}; start it with `{command('up', state_dir)}`"
             )
     return runtime.endpoints()
 
@@ -467,13 +472,7 @@ def find_limps(state_dir: Path = DEFAULT_STATE_DIR) -> dict[ServiceName, str]:
     return {name: limp for name in running if (limp := find_limp(f"{state.host}:{known[name].port}", login))}
 
 
-def down(
-    state_dir: Path = DEFAULT_STATE_DIR,
-    *,
-    wipe: bool = False,
-    report: tools.Notify | None = None,
-    clock: Clock | None = None,
-) -> None:
+def down(state_dir: Path = DEFAULT_STATE_DIR, *, wipe: bool = False, report: tools.Notify | None = None) -> None:
     """Stop the services in the state file, nothing else.
 
     Parameters
@@ -486,7 +485,7 @@ def down(
     InfraError
         A process cannot be stopped.
     """
-    runtime = Runtime(state_dir, report, clock)
+    runtime = Runtime(state_dir, report)
     if not runtime.state_dir.exists():
         return
     with runtime.lock():
@@ -516,7 +515,8 @@ def start_services(
         known = {ServiceName.TANGO_DB: ServiceState(port=0), **runtime.state.services}
         for name in names:
             if name not in known:
-                raise InfraError(f"{name} was never started in {runtime.state_dir}; use `sdp-facade infra up` first")
+                first = command("up", state_dir)
+                raise InfraError(f"{name} was never started in {runtime.state_dir}; use `{first}` first")
         runtime.start({name: known[name].port for name in names if not runtime.is_up(name)})
         return runtime.endpoints()
 
@@ -547,6 +547,7 @@ def stop_services(
 
 def _merged(state: InfraState, options: LocalOptions) -> InfraState:
     """Return the state with the options applied."""
+    wipe = command("down --wipe", options.state_dir)
     prefix = options.topic_prefix if options.topic_prefix is not None else state.topic_prefix
     if not _TOPIC_PREFIX.fullmatch(prefix):
         raise InfraError(f"the topic prefix {prefix!r} is wrong: expected 1 to 100 of the characters A-Z a-z 0-9 . _ -")
@@ -559,13 +560,12 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
     if wanted != brokers and state.services:
         raise InfraError(
             f"the number of brokers is {brokers} here, asked for was {wanted}; "
-            "remove them and their data with `sdp-facade infra down --wipe` first"
+            f"remove them and their data with `{wipe}` first"
         )
     secure = state.secure if options.secure is None else options.secure
     if secure != state.secure and state.services:
         raise InfraError(
-            f"the broker in {options.state_dir} exists without `--secure`; remove it and its data with"
-            " `sdp-facade infra down --wipe` first"
+            f"the broker in {options.state_dir} exists without `--secure`; remove it and its data with `{wipe}` first"
         )
     host = options.address or state.host
     if not _is_unicast(host) or not is_free(0, host):
@@ -573,7 +573,7 @@ def _merged(state: InfraState, options: LocalOptions) -> InfraState:
     if host != state.host and state.services:
         raise InfraError(
             f"the address is {state.host} here, asked for was {host}; "
-            "remove the services and their data with `sdp-facade infra down --wipe` first"
+            f"remove the services and their data with `{wipe}` first"
         )
     quorum = make_quorum(wanted, host) if wanted > brokers else state.quorum
     return replace(state, topic_prefix=prefix, kafka_heap=heap, quorum=quorum, secure=secure, host=host)

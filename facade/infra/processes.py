@@ -282,9 +282,12 @@ def started_in(folder: Path, clock: Clock | None = None) -> list[Process]:
     found: dict[int, Process] = {}
     for one in psutil.process_iter():
         with suppress(psutil.Error, ProcessLookupError):
+            # Threads of the kernel have no session, and for ever neither arguments nor an environment.
+            if os.getsid(one.pid) in (0, os.getsid(0)):
+                continue
             wait_until(clock, partial(_is_in_its_program, one), _BEGINNING, _LOOK_AGAIN)
             log, group = Path(one.environ().get(LOG_VARIABLE, "")), os.getpgid(one.pid)
-            if log.parent != folder.resolve() or os.getsid(one.pid) == os.getsid(0):
+            if log.parent != folder.resolve():
                 continue
             argv, created = tuple(one.cmdline()), one.create_time()
             record = ProcessRecord(name=log.stem, pid=one.pid, created=created, argv=argv, log=str(log))

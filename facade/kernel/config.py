@@ -51,6 +51,8 @@ HIDDEN = "***"
 _HARMLESS = re.compile(r"security\.protocol|sasl\.mechanisms?|.*\.(location|ms|bytes|kbytes|messages)")
 """Properties of the Kafka client that are shown; others may be secrets, or misspelt ones."""
 _TELESCOPE = re.compile(r"[a-z][a-z0-9]{0,19}")
+_BROKER = re.compile(r"(\w+://)?([^\s:/\[\]]+|\[[\da-fA-F:.]+\])(:\d{1,5})?")
+_PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _USER = re.compile(r"(?<=//)(?:(?!://).)*@", re.DOTALL)
 _QUERY = re.compile(r"[?#](?:(?!:[a-z]\w*://|:/).)*", re.DOTALL)
 
@@ -252,8 +254,15 @@ def make_settings(values: Mapping[str, Any], origin: str) -> Settings:
         if shown != text:
             what = "expected no URL with a user, a query or a fragment"
             raise ConfigError(f"settings ({origin}): {name}: {what}, got {shown!r:.200}")
-    if min(settings.table_memory, settings.table_disk, settings.table_expiry) < 0:
-        raise ConfigError(f"settings ({origin}): table_memory, table_disk, table_expiry: expected numbers >= 0")
+    if not all(_BROKER.fullmatch(one.strip()) for one in settings.bootstrap.strip(", ").split(",")):
+        what = "expected brokers as host:port with commas between"
+        raise ConfigError(f"settings ({origin}): bootstrap: {what}, got {settings.bootstrap!r:.200}")
+    if not _PREFIX.fullmatch(settings.prefix):
+        what = "expected up to 100 of the characters A-Z a-z 0-9 . _ -"
+        raise ConfigError(f"settings ({origin}): prefix: {what}, got {settings.prefix!r:.200}")
+    for name in ("table_memory", "table_disk", "table_expiry"):
+        if not (number := getattr(settings, name)) >= 0:
+            raise ConfigError(f"settings ({origin}): {name}: expected a number >= 0, got {number}")
     return settings
 
 

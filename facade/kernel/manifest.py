@@ -97,7 +97,7 @@ class AuditEntry(NamedTuple):
     """One of `AUDIT_KINDS`."""
 
 
-AUDIT_KINDS = ("command", "approval", "refusal", "order", "alarm", "mode", "redrive", "sign-in")
+AUDIT_KINDS = ("command", "approval", "refusal", "order", "alarm", "mode", "redrive", "sign-in", "comment")
 """Kinds of audit entries; an approval is anything that is said about a command that waits for a second person."""
 
 

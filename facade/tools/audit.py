@@ -6,7 +6,7 @@ its topic is the same act at the same time, and is listed once.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -48,7 +48,7 @@ def audit(
     limit: Annotated[int, typer.Option(min=1, help="Number of entries to print, the newest ones.")] = 200,
     as_json: AsJson = False,
 ) -> None:
-    """List acts by time: commands, refusals, orders, actions about alarms, modes, and dead letters put back.
+    """List acts by time: commands, refusals, orders, actions about alarms, modes, comments, and letters put back.
 
     The client is the caller's host and process, from Tango. The operator is the name that the caller stated, unchecked.
     Each line says which logins could have written it. The operator's page shows the same list.
@@ -72,7 +72,7 @@ def audit(
         OUT.print("nobody did anything in this time" + (" that was asked for" if by or on or kind else ""))
         return
     titles = ("time (UTC)", "act", "target", "client", "operator", "said", "rests on")
-    lines = [[printable(cell) for cell in (*_row(one), found[one])] for one in entries]
+    lines = [[printable(cell) for cell in (moment(one.time), *one[1:-1], found[one])] for one in entries]
     console = wide()
     console.print(table(titles, lines, whole=titles[:3], cut={"said": console.width // 4}))
 
@@ -128,8 +128,3 @@ def dead_letter_entry(record: Record) -> AuditEntry | None:
         "",
         kind="redrive",
     )
-
-
-def _row(one: AuditEntry) -> Iterator[str]:
-    yield moment(one.time)
-    yield from (one.act, one.target, one.client, one.operator, one.said)

@@ -60,6 +60,7 @@ PROCESS_VARIABLES = {
     "TANGO_DS_EVENT_BUFFER_HWM": "Events that a device server keeps for a slow client; default of ours: 20000.",
 }
 """Variables of one process instead of the deployment, with their meaning."""
+_SECRET_VARIABLES = frozenset({"SDP_OLOG_LOGIN", "SDP_WEB_OIDC_SECRET", "SDP_WEB_TOKENS"})
 
 _PREFIX = "SDP_"
 _NEAR = 0.8
@@ -121,8 +122,10 @@ def shadows(environment: Mapping[str, str] = os.environ) -> Iterator[str]:
     """Return a warning for each variable that overrides another value of the settings file."""
     (in_file, _), (origins, _) = read_file(environment), _origins(environment)
     for variable, name in ENVIRONMENT.items():
-        if variable in environment and name in in_file and str(in_file[name]) != environment[variable]:
-            ours, theirs = (_shown(name, str(one)) for one in (environment[variable], in_file[name]))
+        said = in_file.get(name)
+        text = said if isinstance(said, str) else json.dumps(said, default=str)
+        if variable in environment and name in in_file and text != environment[variable]:
+            ours, theirs = (_shown(name, one) for one in (environment[variable], text))
             yield f"environment: {variable}={ours:.100} overrides {name} = {theirs:.100} of {origins[name]}"
 
 
@@ -161,8 +164,9 @@ def kafka_properties(environment: Mapping[str, str] = os.environ) -> dict[str, s
 
 def process_variables(environment: Mapping[str, str] = os.environ) -> list[Explained]:
     """Return the variables of this process."""
+    shown = {name: HIDDEN if name in _SECRET_VARIABLES else without_secrets(text) for name, text in environment.items()}
     return [
-        Explained(name, environment.get(name, ""), "environment" if name in environment else "not set", meaning)
+        Explained(name, shown.get(name, ""), "environment" if name in shown else "not set", meaning)
         for name, meaning in PROCESS_VARIABLES.items()
     ]
 

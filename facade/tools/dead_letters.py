@@ -176,7 +176,8 @@ def redrive(
     Example: sdp-facade dead-letters redrive --topic ingest.heaps --reason unknown-node
     """
     clock, icd, settings = SystemClock(), load(), load_settings()
-    selection = _selection(icd, clock, "" if dead_letters else since, reason, topic, dead_letters)
+    since = "" if dead_letters else since
+    selection = _selection(icd, clock, since, reason, topic, dead_letters)
     connection = Connection(settings, clock=clock)
     # It ends an open transaction of an earlier run. Only later reads see all marks of that run.
     writer = KafkaTransactionWriter(connection, icd.roles[_ROLE].transactional_id) if yes else None
@@ -186,7 +187,7 @@ def redrive(
     done = 0
     if writer is not None:
         _show_plan(made, since, quiet=as_json)
-        step = min(_LARGEST_STEP, math.ceil(rate))
+        step = math.ceil(min(_LARGEST_STEP, rate))
         running = Redrive(
             read_range(connection, TOPIC, ranges), made.chosen, writer, clock, most=step, client=_client()
         )
@@ -231,7 +232,7 @@ def _show_plan(made: RedrivePlan, since: str, *, quiet: bool) -> None:
     ]
     _print(rows, ("topic", "reason", "letters", "what a redrive does"))
     if not rows:
-        typer.echo(f"no dead letters of this kind of the last {since}")
+        typer.echo("no dead letters of this kind" + (f" of the last {since}" if since else " have these offsets"))
     if made.blocked():
         why = "as they were put back before, or would fail again"
         typer.echo(f"{made.blocked()} dead letters are left out, {why}: --again puts them back")
@@ -306,7 +307,7 @@ def _one(connection: Connection, at: DeadLetterOffset) -> Record:
             return record
         why = "there is the mark of a transaction; `sdp-facade dead-letters list` shows which ones are letters"
     else:
-        why = f"partition {partition} has offsets {begin} to {end - 1}"
+        why = f"partition {partition} has {f'offsets {begin} to {end - 1}' if begin < end else 'none'}"
     raise ConfigError(f"no dead letter {at}: {why}")
 
 

@@ -4,6 +4,7 @@ Output for programs goes to standard output, everything else to standard error.
 """
 
 import os
+import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ StateDir = Annotated[
     Path,
     typer.Option(help="The folder with the data, the logs and the state.", envvar="SDP_STATE_DIR"),
 ]
+_BROKER = re.compile(r"[\w.-]+:\d{1,5}", re.ASCII)
 Services = Annotated[list[local.ServiceName], typer.Argument(help="Names of services.", metavar="SERVICE...")]
 
 
@@ -69,7 +71,8 @@ def up(
     )
     with _progress() as report:
         endpoints = local.up(options, report=report)
-    ERR.print('up; point a shell at it with [bold]eval "$(sdp-facade infra env)"[/bold]')
+    env = f'eval "$({local.command("env", state_dir)})"'
+    ERR.print(f"up; point a shell at it with [bold]{escape(env)}[/bold]")
     print_environment(endpoints.environment())
 
 
@@ -89,7 +92,8 @@ def status(state_dir: StateDir = local.DEFAULT_STATE_DIR) -> None:
     if lines:
         wide().print(table(("service", "process", "pid", "address", "since (UTC)", "alive?"), rows))
     else:
-        ERR.print(f"nothing was started in {escape(str(state_dir.resolve()))}; run `sdp-facade infra up`")
+        first = local.command("up", state_dir)
+        ERR.print(f"nothing was started in {state_dir.resolve()}; run `{first}`", markup=False)
     if not lines or limps or not all(line.alive for line in lines):
         raise typer.Exit(1)
 
@@ -145,9 +149,9 @@ def secrets(
 
     Example: sdp-facade infra secrets docker/secrets --broker kafka:9092 --broker kafka-2:9092 --broker kafka-3:9092
     """
-    hosts = [one.rpartition(":")[0] for one in broker]
-    if not all(hosts):
-        raise ConfigError(f"--broker: expected HOST:PORT, got {broker[hosts.index('')]!r:.100}")
+    if wrong := [one for one in broker if not _BROKER.fullmatch(one)]:
+        raise ConfigError(f"--broker: expected HOST:PORT, with a name or an IPv4 address, got {wrong[0]!r:.100}")
+    hosts = [one.partition(":")[0] for one in broker]
     Security(folder, names=hosts).make(",".join(broker), load_settings().prefix)
 
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from facade.kernel import names
 from tests.support.waiting import HANG
 
 ROOT = Path(__file__).parents[2]
@@ -18,11 +17,6 @@ def of_facility(folder: Path) -> str:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG, check=False
     )
     return done.stdout or done.stderr.splitlines()[-1]
-
-
-def test_the_shipped_names_are_those_of_sdp() -> None:
-    assert (names.PROGRAM, names.SERVER, names.VARIABLES) == ("sdp-facade", "SdpFacade", "SDP_")
-    assert names.FAMILIES["subarray"] == ("subarray", 1, "subarrays")
 
 
 def test_a_facility_has_its_own_names(tmp_path: Path) -> None:

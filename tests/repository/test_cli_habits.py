@@ -1,5 +1,6 @@
 """What everybody expects of a command line: examples in the help, exit codes, completion."""
 
+import errno
 import os
 import re
 import socket
@@ -7,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -135,16 +137,32 @@ def test_a_failure_is_1_and_ctrl_c_is_130(
         assert capsys.readouterr().err == "error: no broker\n"
 
 
-def test_a_folder_that_cannot_be_made_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def full_disk(_: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (Path.mkdir, "{path}: Not a directory; name another path"),
+        (full_disk, "No space left on device; make space where it writes, or name another path"),
+    ],
+)
+def test_a_path_that_cannot_be_written_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    write: Callable[[Path], None],
+    said: str,
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(topics, "load_settings", (tmp_path / "file" / "state").mkdir)
+    path = tmp_path / "file" / "state"
+    monkeypatch.setattr(topics, "load_settings", lambda: write(path))
     monkeypatch.setattr(sys, "argv", ["sdp-facade", "topics", "create"])
     with pytest.raises(SystemExit) as ended:
         run()
     assert ended.value.code == 1
-    assert capsys.readouterr().err == f"error: {tmp_path}/file/state: Not a directory; name another path\n"
+    assert capsys.readouterr().err == f"error: {said.format(path=path)}\n"
 
 
 @pytest.mark.parametrize(

@@ -191,5 +191,6 @@ def test_the_certificate_has_the_name_of_each_broker_and_passwords_are_kept(tmp_
     said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     names = {one.strip() for one in said.splitlines()[1].split(",")}
     assert names == {f"DNS:{one}" for one in (*BROKERS, "localhost")} | {"IP Address:127.0.0.1", "IP Address:192.0.2.7"}
-    refused = CliRunner().invoke(app, ["infra", "secrets", "--broker", "kafka", str(tmp_path)])
-    assert "expected HOST:PORT, got 'kafka'" in str(refused.exception)
+    for broker in ("kafka", "kafka:", "kafka:port", "a b:9092", "[fe80::1]:9092"):
+        refused = CliRunner().invoke(app, ["infra", "secrets", "--broker", broker, str(tmp_path)])
+        assert f"expected HOST:PORT, with a name or an IPv4 address, got '{broker}'" in str(refused.exception)

@@ -12,14 +12,16 @@ from facade.admin import redrive
 from facade.flows.alerts.messages import Action, action_records
 from facade.flows.commands.audit import command_entry, mode_entry, refusal_entry
 from facade.flows.commands.messages import StateMessage
+from facade.flows.overview.page_acts import act_record
 from facade.kernel.bus.port import Record
 from facade.kernel.cli.app import app
-from facade.kernel.clock import SystemClock
+from facade.kernel.clock import SystemClock, as_time
 from facade.kernel.config import Settings
 from facade.kernel.errors import CommandRefused
 from facade.kernel.icd.load import load as load_icd
 from facade.kernel.manifest import AuditEntry
 from facade.sdp.device_state import state_record
+from facade.sdp.messages import PageAct
 from facade.tools.audit import dead_letter_entry, rests_on, sources
 from tests.support.alerting import alert
 from tests.support.commanding import SUBARRAY, Bench
@@ -138,18 +140,21 @@ def log(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Record]]:
 
 def test_the_list_is_by_time_within_the_time_and_of_whom_is_asked_for(log: dict[str, list[Record]]) -> None:
     now = SystemClock().now()
+    said = PageAct(act="comment", time=as_time(now - 30), origin="page/desk", person="ann", text="rain")
     log |= {"alert-actions": [acted(now - 10), acted(now - 100_000)], "settings": [mode(now - 20)]}
+    log["page-acts"] = [act_record(said)]
 
     def run(*arguments: str) -> list[str]:
         done = CliRunner().invoke(app, ["audit", "--json", *arguments])
         assert done.exit_code == 0, done.output
         return [one["act"] for one in json.loads(done.output)]
 
-    assert run() == ["adminMode OFFLINE", "ACKNOWLEDGE"]
-    assert run("--since", "3d") == ["ACKNOWLEDGE", "adminMode OFFLINE", "ACKNOWLEDGE"]
+    assert run() == ["comment at the page", "adminMode OFFLINE", "ACKNOWLEDGE"]
+    assert run("--since", "3d") == ["ACKNOWLEDGE", "comment at the page", "adminMode OFFLINE", "ACKNOWLEDGE"]
     assert run("--by", "bob") == ["ACKNOWLEDGE"]
     assert run("--limit", "1") == ["ACKNOWLEDGE"]
     assert run("--kind", "mode") == ["adminMode OFFLINE"]
+    assert run("--kind", "comment") == ["comment at the page"]
     assert run("--on", "storageLow@") == ["ACKNOWLEDGE"]
     wrong = CliRunner().invoke(app, ["audit", "--kind", "modes"])
     assert wrong.exit_code

@@ -74,6 +74,8 @@ def test_of_several_files_it_names_the_one_that_a_setting_comes_from(tmp_path: P
     }
     assert wrong == []
     assert [*shadows(environment)] == [f"environment: SDP_INGEST_NODES=9 overrides nodes = 7 of {site}"]
+    own.write_text("replay = true\n")
+    assert [*shadows({"SDP_FACADE_CONFIG": str(own), "SDP_REPLAY": "true"})] == [], "it is the same value"
 
 
 def test_it_says_everything_that_is_wrong_and_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -146,6 +148,23 @@ def test_the_password_of_a_url_is_not_shown(monkeypatch: pytest.MonkeyPatch, tmp
     assert "hunter" not in check(monkeypatch, {"SDP_FACADE_CONFIG": str(file)}).output
 
 
+@pytest.mark.parametrize(
+    ("variable", "text", "shown"),
+    [
+        ("SDP_OLOG_LOGIN", "tm:hunter2", "***"),
+        ("SDP_WEB_OIDC_SECRET", "hunter2", "***"),
+        ("SDP_WEB_TOKENS", "operator tm hunter2", "***"),
+        ("SDP_WEB_ARCHIVE", "s3://key:hunter2@bucket/night", "s3://***@bucket/night"),
+        ("SDP_METRICS_PORT", "9090", "9090"),
+    ],
+)
+def test_the_secret_of_a_process_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, shown: str
+) -> None:
+    said = check(monkeypatch, {variable: text}).output
+    assert re.search(rf"^{variable} +{re.escape(shown)} +environment ", said, re.MULTILINE)
+
+
 @pytest.mark.parametrize("brokers", ["tm:hunter2@store:9092", "a:1,tm:hun,ter/hunter2@store:9092", "hunter2@store"])
 def test_the_password_among_the_brokers_is_not_shown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, brokers: str
@@ -214,6 +233,27 @@ def test_a_wrong_setting_hides_no_unknown_property_and_a_variable_that_overrides
         f"SDP_TOPIC_PREFIX=other. overrides prefix = mid. of {file}",
     ):
         assert text in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "said"),
+    [
+        ("SDP_TABLE_EXPIRY", "nan", "table_expiry: expected a number >= 0, got nan"),
+        ("SDP_TABLE_DISK", "-1", "table_disk: expected a number >= 0, got -1"),
+        ("SDP_TOPIC_PREFIX", "mid sdp/", "prefix: expected up to 100 of the characters A-Z a-z 0-9 . _ -, got 'mid"),
+        ("KAFKA_BOOTSTRAP", "", "bootstrap: expected brokers as host:port with commas between, got ''"),
+        ("KAFKA_BOOTSTRAP", "a:port", "bootstrap: expected brokers as host:port with commas between, got 'a:port'"),
+        ("KAFKA_BOOTSTRAP", "a:1 b:1", "bootstrap: expected brokers as host:port with commas between, got 'a:1 b:1'"),
+    ],
+)
+def test_a_setting_with_which_nothing_would_work_is_refused(variable: str, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"settings (built-in defaults, overridden by {variable}): {said}")):
+        load_settings({variable: text})
+
+
+@pytest.mark.parametrize("brokers", ["kafka", "a:1, b-2.example.org:9092,", "SASL_SSL://a:1", "[fe80::1]:9092"])
+def test_brokers_as_kafkas_client_takes_them_are_taken(brokers: str) -> None:
+    assert load_settings({"KAFKA_BOOTSTRAP": brokers}).bootstrap == brokers
 
 
 @pytest.mark.parametrize(("text", "is_taken"), [("0.09", False), ("0.1", True), ("2.5", True), ("2.6", False)])

@@ -1,5 +1,7 @@
 """Locks, things that are installed once, ports, and the question whether Kafka answers."""
 
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -209,8 +211,32 @@ def test_the_number_of_brokers_of_a_folder_stays(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match="the number of brokers 2 is wrong: expected 1 or 3"):
         local.up(local.LocalOptions(state_dir=tmp_path, brokers=2))
     save(tmp_path, InfraState().with_service(ServiceName.KAFKA, ServiceState(port=9)))
-    with pytest.raises(InfraError, match=r"is 1 here, asked for was 3; .* `sdp-facade infra down --wipe` first"):
+    with pytest.raises(InfraError, match=r"is 1 here, asked for was 3; .* `sdp-facade infra down --wipe"):
         local.up(local.LocalOptions(state_dir=tmp_path, brokers=3))
+
+
+def test_what_to_do_names_the_folder_as_a_shell_takes_it(tmp_path: Path) -> None:
+    """Otherwise `infra down --wipe` would remove the data of the default folder."""
+    folder = tmp_path / "a night"
+    save(folder, InfraState().with_service(ServiceName.KAFKA, ServiceState(port=9)))
+    said = [CliRunner().invoke(app, ["infra", "status", "--state-dir", str(tmp_path)]).output]
+    for call in (
+        lambda: local.up(local.LocalOptions(state_dir=folder, secure=True)),
+        lambda: local.endpoints(folder),
+        lambda: local.renew_certificates(folder),
+        lambda: local.start_services(folder, "kafka-2"),
+    ):
+        with pytest.raises(InfraError) as refused:
+            call()
+        said.append(str(refused.value))
+    commands = [shlex.split(re.findall("`sdp-facade infra (.*?)`", text.replace("\n", ""))[-1]) for text in said]
+    assert commands == [
+        ["up", "--state-dir", str(tmp_path)],
+        ["down", "--wipe", "--state-dir", str(folder)],
+        ["up", "--state-dir", str(folder)],
+        ["up", "--secure", "--state-dir", str(folder)],
+        ["up", "--state-dir", str(folder)],
+    ]
 
 
 def test_a_java_that_archives_no_classes_starts_the_broker_without(

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from facade.infra.processes import Process, ProcessRecord, started_in
+from facade.kernel.clock import ManualClock
 from tests.support.waiting import HANG
 
 
@@ -65,6 +66,19 @@ def test_a_signal_while_it_starts_waits_until_it_has_its_own_environment(
     started[0].kill()
     assert started[0].wait(HANG) == -signal.SIGKILL
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_thread_of_the_kernel_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Linux 6.16, root reads an empty environment of each: `infra down` waited half a minute for each."""
+    thread = psutil.Process()
+    monkeypatch.setattr(thread, "environ", dict)
+    monkeypatch.setattr(thread, "cmdline", list)
+    monkeypatch.setattr(psutil, "process_iter", lambda: [thread])
+    monkeypatch.setattr(os, "getsid", lambda pid: 0 if pid == thread.pid else 1)
+    clock = ManualClock()
+    began = clock.now()
+    assert started_in(tmp_path, clock) == []
+    assert clock.now() == began
 
 
 def test_both_output_streams_go_to_the_log_and_the_last_log_is_kept(log: Path) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from facade.admin.redrive import (
     FIRST,
@@ -21,6 +22,7 @@ from facade.admin.redrive import (
 from facade.flows.overview.views import BusView, Overview
 from facade.kernel.bus.dead_letters import TOPIC, dead_letter
 from facade.kernel.bus.port import BusHealth, Record
+from facade.kernel.cli.app import app
 from facade.kernel.clock import ManualClock
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError
@@ -250,3 +252,20 @@ def test_a_user_without_a_name_is_told_by_number(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("getpass.getuser", unknown)
     assert _client().startswith(f"uid {os.getuid()} at ")
+
+
+def test_the_sub_commands_say_what_is_not_there_and_what_was_done(monkeypatch: pytest.MonkeyPatch, bus: Bus) -> None:
+    bus.reject()
+    (letter,) = bus.letters()
+    monkeypatch.setattr("facade.tools.dead_letters.find_range", lambda *_, **__: {0: (0, 1)})
+    monkeypatch.setattr("facade.tools.dead_letters.read_range", lambda *_, **__: iter([letter]))
+    monkeypatch.setattr("facade.tools.dead_letters.KafkaTransactionWriter", lambda *_: bus)
+    for words, said in (
+        (["show", "0:1"], "no dead letter 0:1: partition 0 has offsets 0 to 0"),
+        (["show", "7:0"], "no dead letter 7:0: partition 7 has none"),
+        (["redrive", "7:0"], "no dead letters of this kind have these offsets"),
+        (["redrive", "--reason", "schema"], "no dead letters of this kind of the last 1d"),
+        (["redrive", "--again", "--yes", "--rate", "inf"], "1 records were put back"),
+    ):
+        done = CliRunner().invoke(app, ["dead-letters", *words])
+        assert said in f"{done.output}{done.exception}"

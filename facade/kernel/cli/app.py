@@ -5,6 +5,7 @@ group comes from tables: those of the flows' manifests, and those of the entry-p
 `facade.kernel.manifest.SUBCOMMANDS`.
 """
 
+import errno
 import logging
 import math
 import sys
@@ -127,10 +128,13 @@ def run() -> None:
             raise
         fail(f"{error.name} is missing: {line}")
     except (FacadeError, OSError) as error:
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, FacadeError):
+            fail(str(error))
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # of a write, which names no file
+            fail(f"{error.strerror}; make space where it writes, or name another path")
+        if error.filename is None:
             raise  # a bug; an error with the name of a file or a folder is the caller's
-        text = f"{error.filename}: {error.strerror}; name another path" if isinstance(error, OSError) else str(error)
-        fail(text)
+        fail(f"{error.filename}: {error.strerror}; name another path")
 
 
 def fail(text: str) -> NoReturn:
