@@ -130,13 +130,23 @@ def test_a_broken_snapshot_is_no_reason_not_to_start(deployment, value):
     assert "not usable" in bus.health.last_error
 
 
-@pytest.mark.parametrize("totals", [{"count": "x"}, {"count": 2**63}, {"heard": 1e300}])
+@pytest.mark.parametrize(
+    "totals",
+    [
+        {"count": "x"},
+        {"count": 2**63},
+        {"heard": 1e300},
+        {"sums": {"received": 2**64}},
+        {"seen": {"records": 2**64}},
+        {"seen": {"runs": [[0, 2**64]]}},
+    ],
+)
 def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment, totals):
     service, _, _ = deployment.server(NODES, "ingest-00")
     deployment.send(seconds=2, servers=[opened(service)])
     key = b"ingest-00/ingest.summary"
     newest = [json.loads(record.value) for record in deployment.broker.read("snapshots") if record.key == key][-1]
-    newest["ledger"]["streams"]["ingest.heaps"]["groups"]["0"] |= totals
+    newest["ledger"]["streams"]["ingest.heaps"]["groups"]["1"] |= totals
     deployment.broker.append(Record(topic="snapshots", key=key, value=json.dumps(newest).encode()))
     service, sink, _ = deployment.server(NODES, "ingest-00")
     deployment.idle(3, servers=[opened(service)])
