@@ -35,10 +35,10 @@ that the database does not name never unexports the devices: it would take those
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
+from functools import cache, partial
 
 import tango
 
@@ -63,11 +63,11 @@ from facade.kernel.runtime.heartbeats import (
     began,
     decode_heartbeat,
 )
+from facade.kernel.runtime.steps import run_steps
 from facade.kernel.runtime.stopping import end_process, stopping
 
 _log = logging.getLogger(__name__)
 
-"""Name of the server in the Tango database, of the executable, and of Starter's entry."""
 INTERVAL = 0.25
 """Time between two heartbeats of a standby [s]: so often it sees that the bus is there."""
 SERVER_INTERVAL = 0.5
@@ -79,8 +79,6 @@ _ENDS_WITHIN = 5 * SECOND
 _KILLED_WITHIN = 10.0
 """Longest wait for the end of a server that answers [s]: a server blocked in Python answers, and does not end."""
 _TAKEN, _WAIT = 1000, 0.05
-_AGAIN = 1.0
-"""Time between two tries to read heartbeats [s]."""
 _ANSWERS_WITHIN = 1.0
 """A process that stands still takes connections and answers nothing [s]."""
 
@@ -270,21 +268,14 @@ def end_when_replaced(server: Server, pulse: Pulse | None = None) -> None:
         _log.error("another process serves %s now (incarnation %s): this one ends", server.instance, incarnation)
         end_process(1)
 
-    def follow(stop: threading.Event) -> None:
-        replacement = Replacement(server.instance, server.sign_of_life.incarnation, end, heard, is_exported)
-        reader, is_told = None, False
-        while not stop.is_set():
-            try:
-                reader = reader or _open(server.settings, bus)
-            except BusError as error:
-                if not is_told:
-                    _log.warning("cannot see yet whether another process serves %s: %s", server.instance, error)
-                is_told = True
-                stop.wait(_AGAIN)
-            else:
-                _take(reader, replacement.fold)
+    replacement = Replacement(server.instance, server.sign_of_life.incarnation, end, heard, is_exported)
+    opened = cache(partial(_open, server.settings, bus))
 
-    server.threads.append(follow)
+    def step() -> bool:
+        _take(opened(), replacement.fold)
+        return True
+
+    server.threads.append(partial(run_steps, step, what=f"following who serves {server.instance}"))
 
 
 def is_exported() -> bool | None:

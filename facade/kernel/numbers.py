@@ -19,6 +19,8 @@ Seconds = Annotated[float, msgspec.Meta(ge=-1e10, le=1e10)]
 """Unix time [s] of a snapshot: beyond it no `Time` fits into 64 bits."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Integer = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that an array of NumPy takes."""
 OrNone = Annotated[int, msgspec.Meta(ge=-1, le=LARGEST)]
 """A natural number; -1: there is none."""
 

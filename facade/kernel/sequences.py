@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from facade.kernel.numbers import Natural
+
 NumberRange = tuple[int, int]
 """First and last number of a run, both included."""
 
@@ -39,13 +41,13 @@ class SeenNumbers(msgspec.Struct):
     duplicate.
     """
 
-    runs: list[NumberRange] = []
-    records: int = 0
+    runs: list[tuple[Natural, Natural]] = []
+    records: Natural = 0
     """Records counted, duplicates included."""
-    lowest: int | None = None
-    floor: int = 0
+    lowest: Natural | None = None
+    floor: Natural = 0
     """Numbers below this are settled."""
-    settled: int = 0
+    settled: Natural = 0
     """Distinct numbers seen below the floor."""
     limit: int = 1000
 

@@ -130,13 +130,23 @@ def test_a_broken_snapshot_is_no_reason_not_to_start(deployment, value):
     assert "not usable" in bus.health.last_error
 
 
-@pytest.mark.parametrize("totals", [{"count": "x"}, {"count": 2**63}, {"heard": 1e300}])
+@pytest.mark.parametrize(
+    "totals",
+    [
+        {"count": "x"},
+        {"count": 2**63},
+        {"heard": 1e300},
+        {"sums": {"received": 2**64}},
+        {"seen": {"records": 2**64}},
+        {"seen": {"runs": [[0, 2**64]]}},
+    ],
+)
 def test_a_snapshot_of_another_form_means_reading_the_topic_anew(deployment, totals):
     service, _, _ = deployment.server(NODES, "ingest-00")
     deployment.send(seconds=2, servers=[opened(service)])
     key = b"ingest-00/ingest.summary"
     newest = [json.loads(record.value) for record in deployment.broker.read("snapshots") if record.key == key][-1]
-    newest["ledger"]["streams"]["ingest.heaps"]["groups"]["0"] |= totals
+    newest["ledger"]["streams"]["ingest.heaps"]["groups"]["1"] |= totals
     deployment.broker.append(Record(topic="snapshots", key=key, value=json.dumps(newest).encode()))
     service, sink, _ = deployment.server(NODES, "ingest-00")
     deployment.idle(3, servers=[opened(service)])
@@ -164,6 +174,47 @@ def test_numbers_that_nobody_can_reckon_with_stop_nothing(deployment, field):
     letters = [dict(r.headers) for r in deployment.broker.read("dead-letters")]
     where = b"$.time" if field == "time" else b"$.account.consumed"
     assert [(one["dl.topic"], one["dl.path"]) for one in letters] == [(b"snapshots", where)] * 2
+
+
+def test_snapshots_are_written_while_each_cycle_has_an_unusable_record(deployment):
+    """There was none as long as they came, and each of their dead letters stayed in memory."""
+    service, _, bus = deployment.server(CONTROL, "control")
+    loop, reader = opened(service)
+    mark, marked_at = bus.mark, {0: 0.0}
+
+    def marked():
+        marked_at[found := mark()] = deployment.clock.monotonic()
+        return found
+
+    bus.mark = marked
+    bus.settled = lambda mark: deployment.clock.monotonic() > marked_at[mark] + 0.05  # longer than a cycle
+    most = 0
+    for _ in range(500):
+        deployment.broker.append(Record(topic="state", key=b"k", value=b"x"))
+        loop.cycle(reader)
+        most = max(most, len(loop._dead_letters))
+        deployment.clock.sleep(0.02)
+    assert deployment.clock.monotonic() - loop._snapshot_at < 3.0
+    assert most < 150
+    while any(reader.behind("state").values()) or loop._dead_letters:
+        deployment.clock.sleep(0.1)
+        loop.cycle(reader)
+    assert len(deployment.broker.read("dead-letters")) == 500
+
+
+def test_nothing_is_read_while_too_many_dead_letters_cannot_be_written(deployment):
+    service, _, bus = deployment.server(CONTROL, "control")
+    loop, reader = opened(service)
+    bus.refused = ["dead-letters"]
+    for _ in range(100):
+        deployment.broker.append(Record(topic="state", key=b"k", value=b"x" * 900_000))
+        deployment.clock.sleep(0.1)
+        loop.cycle(reader)
+    assert loop.accounts["state"].consumed == 72, "all others wait on the log"
+    bus.refused = []
+    for _ in range(30):
+        loop.cycle(reader)
+    assert loop.accounts["state"].consumed == len(deployment.broker.read("dead-letters")) == 100
 
 
 def test_control_shows_health_accounts_and_their_balance(deployment):

@@ -33,7 +33,8 @@ class Stop(threading.Event):
 
 
 def test_a_mistake_does_not_end_the_steps(caplog: pytest.LogCaptureFixture) -> None:
-    answers: list[Any] = [None, True, KeyError("a bug"), BusError("no broker"), None]
+    away = BusError("no broker")
+    answers: list[Any] = [None, True, KeyError("a bug"), away, away, None, away]
     mistakes: list[Exception] = []
 
     def step() -> bool | None:
@@ -42,13 +43,14 @@ def test_a_mistake_does_not_end_the_steps(caplog: pytest.LogCaptureFixture) -> N
             raise answer
         return answer
 
-    stop = Stop(5)
+    stop = Stop(7)
     with caplog.at_level(logging.WARNING):
         run_steps(step, stop, "the work", each=0.5, on_mistake=mistakes.append)
     assert answers == []
-    assert stop.pauses == [0.5, 0.5, 0.0, 1.0, 1.0, 0.5]
+    assert stop.pauses == [0.5, 0.5, 0.0, 1.0, 1.0, 1.0, 0.5, 1.0]
     assert [type(one) for one in mistakes] == [KeyError], "a bus that is away is no mistake"
-    assert [one.getMessage() for one in caplog.records] == ["the work failed", "the work waits for the bus: no broker"]
+    waits = "the work waits for the bus: no broker"
+    assert [one.getMessage() for one in caplog.records] == ["the work failed", waits, waits], "once for each outage"
 
 
 def test_a_thread_takes_steps_until_it_is_ended() -> None:

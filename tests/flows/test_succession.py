@@ -408,7 +408,7 @@ class Stop(threading.Event):
         return self.is_set()
 
 
-class Ended(Exception):
+class Ended(BaseException):
     """Stands for the end of the process."""
 
 
@@ -420,7 +420,7 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartb
     own.perform()
     clock.sleep(10.0)
     SignOfLife(SERVER, "server", log.append, clock).perform()
-    failures = [BusError("no broker"), BusError("no broker")]
+    failures = [BusError("no broker"), BusError("no broker"), ValueError("a bug")]
 
     def open_reader(settings: object, bus: object) -> Reader:
         if failures:
@@ -439,7 +439,7 @@ def test_a_server_whose_reader_fails_tries_again_and_ends_without_a_final_heartb
     (follow,), stop = server.threads, Stop()
     with pytest.raises(Ended):
         follow(stop)
-    assert stop.waits == 2
+    assert stop.waits == 4
     assert caplog.text.count("no broker") == 1
     assert len(log.records(SERVERS)) == 2, "no final heartbeat"
 

@@ -36,6 +36,11 @@ _PACE = 0.002
 _EVENTS_BY, _STATES_BY, _SNAPSHOTS_BY, _END_BY = 1.5, 2.0, 2.5, 3.5
 """Deadlines at the end of the process, from its begin [s]: for events, for records that must be durable before a
 snapshot, for the snapshots, and for all records. Tango deletes the devices after 4 s in any case."""
+_PATIENCE = 1.0
+"""Time for which nothing is read while a snapshot that is due waits for dead letters [s]."""
+_MOST_UNCERTAIN = 64_000_000
+"""Size of dead letters without a confirmation beyond which nothing is read [bytes]: the writer must have room for them
+when it writes them again."""
 
 
 class PeriodicTask(Protocol):
@@ -107,6 +112,9 @@ class EventLoop:
         self._snapshot_at = 0.0
         self._dead_letters: list[Record] = []
         """Dead letters that may not be on the bus."""
+        self._uncertain_since = 0.0
+        """Monotonic time of the first of them [s]."""
+        self._uncertain_bytes = 0
         self._mark = 0
         """Mark of the writer after the newest one."""
         self._failed = 0
@@ -173,6 +181,8 @@ class EventLoop:
         self._reader = reader
         if self._publisher.queued:
             self._clock.sleep(_PACE)  # records that must not be merged wait on the log rather than here
+        elif self._awaits_dead_letters():
+            self._clock.sleep(self._timing.wait)
         else:
             self._may_lack = True
             for record in self._read(reader, self._until_due()):
@@ -208,6 +218,20 @@ class EventLoop:
             wait(_SNAPSHOTS_BY, self._delivery.is_open, self._delivery.proceed)
             reader.close()
         self._bus.writer().close(max(began + _END_BY - self._clock.monotonic(), 0.0))
+
+    def _awaits_dead_letters(self) -> bool:
+        """Return whether to read nothing until the dead letters are on the bus.
+
+        Otherwise no snapshot would be written as long as each cycle has an unusable record, and their dead letters
+        would fill the memory.
+        """
+        now = self._clock.monotonic()
+        is_due = now >= self._snapshot_at + self._timing.snapshot
+        is_due &= now < self._uncertain_since + self._timing.snapshot + _PATIENCE
+        if not self._dead_letters or not (is_due or self._uncertain_bytes > _MOST_UNCERTAIN):
+            return False
+        self._have_open_dead_letters()
+        return True  # also if they are on the bus by now: the snapshot comes before the next record
 
     def _have_open_dead_letters(self) -> bool:
         """Return whether some dead letters may not be on the bus; write them again if one of them is not."""
@@ -328,8 +352,12 @@ class EventLoop:
         progress = self._progress[record.topic]
         outcome = progress.take(record)
         if isinstance(outcome, RecordRejected) and not progress.is_set_aside(record):
-            self._dead_letters.append(dead_letters.dead_letter(record, outcome, by=self._instance))
-            self._bus.writer().send(self._dead_letters[-1])
+            letter = dead_letters.dead_letter(record, outcome, by=self._instance)
+            if not self._dead_letters:
+                self._uncertain_since, self._uncertain_bytes = self._clock.monotonic(), 0
+            self._dead_letters.append(letter)
+            self._uncertain_bytes += dead_letters.size_of(letter)
+            self._bus.writer().send(letter)
             self._mark = self._bus.writer().mark()
 
     def _note(self, trouble: str) -> None:

@@ -39,13 +39,15 @@ def run_steps(
     on_mistake
         Called with what a step has raised, except a failure of the bus.
     """
-    pause = each
+    pause, said = each, ""
     while not stop.wait(pause):
         pause = _AGAIN
         try:
-            pause = 0.0 if step() else each
+            pause, said = 0.0 if step() else each, ""
         except BusError as error:
-            _log.warning("%s waits for the bus: %s", what, error)
+            if str(error) != said:  # an outage may last for hours
+                said = str(error)
+                _log.warning("%s waits for the bus: %s", what, error)
         except Exception as error:
             _log.exception("%s failed", what)
             on_mistake(error)

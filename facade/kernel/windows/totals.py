@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from facade.kernel.clock import Time, as_seconds, as_time
-from facade.kernel.numbers import Natural, OrNone, Seconds
+from facade.kernel.numbers import Int64, Natural, OrNone, Seconds
 from facade.kernel.sequences import SeenNumbers
 from facade.kernel.windows import MOST_RUNS
 from facade.kernel.windows.frame import Array, Frame
@@ -26,7 +26,7 @@ class GroupTotals(msgspec.Struct):
     """Records that came too late for it."""
     late_us: Natural = 0
     """Data time of the newest record among the late ones that came last [Unix us]."""
-    sums: dict[str, int | float] = {}
+    sums: dict[str, Int64 | float] = {}
     """Sums of the fields with a sum, over all records."""
     epoch: OrNone = -1
     seen: SeenNumbers = msgspec.field(default_factory=SeenNumbers)
