@@ -184,7 +184,7 @@ def follow(
         if not enough.is_set():
             try:
                 OUT.print(entry_line(entry))
-            except BaseException as error:  # the disk is full, or, with rich's SystemExit, who read the pipe has gone
+            except BaseException as error:  # the disk is full; rich raises SystemExit if the pipe is closed
                 failed.append(error)
             printed += 1
             if printed == most or failed:

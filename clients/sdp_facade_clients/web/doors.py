@@ -264,7 +264,7 @@ def network(address: str) -> str:
 
 
 def host_in_url(name: str) -> str:
-    """Return a name or an address of a host as URLs and the header Host have it: that of IPv6 in brackets."""
+    """Return a host as URLs and the header Host have it: an address of IPv6 is in brackets."""
     try:
         return f"[{ipaddress.IPv6Address(name)}]"
     except ValueError:

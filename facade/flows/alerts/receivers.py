@@ -36,7 +36,7 @@ _LASTS = 30 * DAY
 _HEADERS = HeaderRegistry()
 _HEADERS.registry |= dict.fromkeys(("in-reply-to", "references"), _HEADERS.registry["message-id"])
 _POLICY = EmailPolicy(header_factory=_HEADERS)
-"""Has each id whole: the default one writes that of a long host in these headers as encoded words, which is no id."""
+"""Keeps ids whole, because the default policy splits the id of a long host into encoded words in these headers."""
 _FNV_BASIS, _FNV_PRIME = 14695981039346656037, 1099511628211
 
 

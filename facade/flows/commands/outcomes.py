@@ -189,8 +189,8 @@ class Tracked:
 def given(message: CommandMessage, appended: Time) -> Time:
     """Return the time of issue of a command whose record was appended at a time; 0: that is unknown.
 
-    It is the append time of an order, whose own time of issue follows from that of its parent; and of a command whose
-    record is older than its issue, as issue times never go back.
+    An order takes its time of issue from its parent, and a gateway's times of issue never go back. So the append time
+    counts for an order, and for a record that is older than its issue.
     """
     return appended if appended and (message.parent or appended < message.issued) else message.issued
 
