@@ -187,7 +187,7 @@ def redrive(
     done = 0
     if writer is not None:
         _show_plan(made, since, quiet=as_json)
-        step = math.ceil(min(_LARGEST_STEP, rate))
+        step = min(_LARGEST_STEP, math.ceil(rate))
         running = Redrive(
             read_range(connection, TOPIC, ranges), made.chosen, writer, clock, most=step, client=_client()
         )

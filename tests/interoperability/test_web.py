@@ -384,7 +384,7 @@ def test_an_alarm_is_acknowledged_shelved_and_its_history_shown(open_page: Open,
     web.process.says(
         "INFO sdp_facade_clients.web.journal act=alarm name='anna' role=operator address="
     )  # by the process itself
-    assert 3000 < shelved["shelved_until"] - shelved["acted_at"] <= 3600
+    assert 3000 < shelved["shelved_until"] - shelved["acted_at"] <= 3600 + 5  # by the clocks of two processes
     act("Unshelve", "ACKED")
     page.get_by_role("button", name="Sound off").click()
     expect(page.get_by_role("button", name="Sound on")).to_be_visible()
