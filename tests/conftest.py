@@ -6,6 +6,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -109,11 +110,15 @@ def deploy(infra: local.Endpoints, tmp_path: Path) -> Iterator[Deploy]:
         stack.callback(_await_broker, infra)
 
         def make(*, prepare: bool = True, **options: int | str) -> Deployment:
-            deployment = stack.enter_context(Deployment(infra, tmp_path, **options))
+            deployment = Deployment(infra, tmp_path, **options)
+            with ThreadPoolExecutor(1) as pool:  # the broker needs a second for its topics, as a database for its start
+                made = pool.submit(deployment.create_topics) if prepare else None
+                stack.enter_context(deployment)
             # Before the topics are deleted, which needs a broker.
             stack.callback(_await_broker, infra)
-            if prepare:
-                deployment.prepare()
+            if made:
+                assert made.result() == []
+                deployment.enter_devices()
             return deployment
 
         yield make

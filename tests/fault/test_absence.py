@@ -71,8 +71,11 @@ def test_the_broker_is_away_at_the_start(deploy: Deploy) -> None:
 
     broker.kill()
     until(lambda: deployment.read_one(BUS, "connected") is False, "the broker is missed")
-    for process in (worker, *servers.values()):
-        assert process.terminate() == 0, process.tail()
+    processes = (worker, *servers.values())
+    for process in processes:  # each waits for the broker for seconds
+        process.ask()
+    for process in processes:
+        assert process.exit_code() == 0, process.tail()
 
 
 def a_broker_that_hangs(deployment: Deployment, before: HeapReport) -> None:

@@ -5,12 +5,12 @@ It holds no worker up for good, and the next transaction does not commit it.
 
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Condition
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
@@ -101,7 +101,7 @@ def slot_of_ends(settings: Settings, slot: str) -> KafkaTransactionalLog:
 def test_a_given_up_transaction_that_stayed_open_is_not_committed_with_the_next_one(
     deploy: Callable[..., Deployment], infra: local.Endpoints
 ) -> None:
-    deployment = deploy(nodes=1, prepare=False)
+    deployment = deploy(nodes=1, prepare=False, tango_host="none")
     deployment.create_topics()
     connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
     name, topic = f"{deployment.prefix}marks-0", deployment.topic(SOURCE)
@@ -128,13 +128,16 @@ def test_a_given_up_transaction_that_stayed_open_is_not_committed_with_the_next_
     member.close()
 
 
-@pytest.mark.parametrize(
-    ("is_commit", "lost", "not_taken"),
-    [(False, RESULT, ""), (True, POSITIONS, ""), (False, POSITIONS, RESULT)],
-    ids=["aborted", "committed", "aborted and not whole"],
-)
+class Case(NamedTuple):
+    """A transaction whose end is lost on a topic."""
+
+    is_commit: bool
+    lost: str
+    not_taken: str = ""
+
+
 def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
-    deploy: Callable[..., Deployment], infra: local.Endpoints, is_commit: bool, lost: str, not_taken: str
+    deploy: Callable[..., Deployment], infra: local.Endpoints
 ) -> None:
     """The broker loses the end on the topic of results or positions, and the worker goes: each result is there once.
 
@@ -143,7 +146,18 @@ def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
 
     All combinations are in tests/property/test_position_walks.py.
     """
-    deployment = deploy(nodes=1, prepare=False)
+    cases = (Case(False, RESULT), Case(True, POSITIONS), Case(False, POSITIONS, RESULT))
+    deployments = [deploy(nodes=1, prepare=False, tango_host="none") for _ in cases]
+    lives = [an_end_is_lost(*one) for one in zip(deployments, cases, strict=True)]
+    cuts = [next(life) for life in lives]
+    lose_last_ends(deployments[0], infra.state_dir / "kafka" / "data", *cuts)
+    for life in lives:
+        assert [*life] == []
+
+
+def an_end_is_lost(deployment: Deployment, case: Case) -> Iterator[str]:
+    """Live until the end of the second transaction; then its topic must lose it, and the next process goes on."""
+    is_commit, lost, not_taken = case
     deployment.create_topics()
     settings, cut = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix), deployment.topic(lost)
 
@@ -174,7 +188,7 @@ def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
         Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": name}).init_transactions()
     after = {RESULT: 4, POSITIONS: 6}[lost]  # each transaction also writes its number to `positions`
     until(lambda: last_offset(deployment.bootstrap, cut, 0) >= after, "two transactions, and the ends behind them")
-    lose_last_ends(deployment, infra.state_dir / "kafka" / "data", cut)
+    yield cut
     log = start()
     deployment.send(Record(topic=SOURCE, key=b"0", value=b"third", partition=0))
     taken: list[bytes | None] = []
@@ -184,9 +198,9 @@ def test_a_new_process_ends_a_transaction_as_its_coordinator_decided(
         return b"third" in taken
 
     until(goes_on, "the third record")
-    assert taken == ([b"third"] if is_commit else [b"second", b"third"])
+    assert taken == ([b"third"] if is_commit else [b"second", b"third"]), case
     found = [message.value() for message in deployment.messages(RESULT) if message.value() is not None]
-    assert found == [b"first", b"second", b"third"]
+    assert found == [b"first", b"second", b"third"], case
     log.close()
 
 
@@ -247,12 +261,20 @@ def open_slots(connection: Connection, topic: str) -> list[str]:
     return [*dict.fromkeys(one.removeprefix("ends-") for one in said)]
 
 
-@pytest.mark.parametrize("is_commit", [True, False], ids=["committed", "aborted"])
 def test_two_slots_whose_lost_ends_lie_in_opposite_orders_both_go_on(
-    deploy: Callable[..., Deployment], infra: local.Endpoints, is_commit: bool
+    deploy: Callable[..., Deployment], infra: local.Endpoints
 ) -> None:
     """Each has the first open transaction of one topic, which hides the end of the other slot's one behind it."""
-    deployment = deploy(nodes=1, prepare=False)
+    deployments = [deploy(nodes=1, prepare=False, tango_host="none") for _ in range(2)]
+    lives = [two_slots(*one) for one in zip(deployments, (True, False), strict=True)]
+    cuts = [topic for life in lives for topic in next(life)]
+    lose_last_ends(deployments[0], infra.state_dir / "kafka" / "data", *cuts, count=2)
+    for life in lives:
+        assert [*life] == []
+
+
+def two_slots(deployment: Deployment, is_commit: bool) -> Iterator[tuple[str, str]]:
+    """Live until two transactions have ended; then both topics must lose their ends, and the next processes go on."""
     deployment.create_topics()
     settings = Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix)
     result, positions = map(deployment.topic, (RESULT, POSITIONS))
@@ -325,21 +347,21 @@ def test_two_slots_whose_lost_ends_lie_in_opposite_orders_both_go_on(
         if not is_commit:
             name = f"{deployment.prefix}ends-{slot}"
             Producer({"bootstrap.servers": deployment.bootstrap, "transactional.id": name}).init_transactions()
-    lose_last_ends(deployment, infra.state_dir / "kafka" / "data", result, positions, count=2)
+    yield result, positions
     assert open_slots(Connection(settings), RESULT) == ["0", "1"]
     assert open_slots(Connection(settings), POSITIONS) == ["1", "0"]
     logs = start()
     send()
     until(all_is_taken, "both slots go on")
     found = [message.value() for message in deployment.messages(RESULT) if message.value() is not None]
-    assert sorted(found) == sorted(sent)
+    assert sorted(found) == sorted(sent), f"{is_commit=}"
     for log in logs.values():
         log.close()
 
 
 def test_an_end_that_is_written_again_leaves_no_offset_in_the_group(deploy: Callable[..., Deployment]) -> None:
     """`bus check` found the group behind on a partition that it does not read, for good."""
-    deployment = deploy(nodes=1, prepare=False)
+    deployment = deploy(nodes=1, prepare=False, tango_host="none")
     deployment.create_topics()
     connection = Connection(Settings(bootstrap=deployment.bootstrap, prefix=deployment.prefix))
     group, place = f"{deployment.prefix}again", TopicPartition(deployment.topic(SOURCE), 0, 7)

@@ -183,14 +183,20 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
         operator.until(lambda _: any(each_node(deployment, "the node may be well")), "what its nodes do is not known")
         network.release_answers()
 
-    with operator.having("dead server"):
+    with operator.having("four absences"):
         servers["ingest-00"].kill()
+        workers[1].signal(signal.SIGSTOP)
+        for one in others.values():
+            one.kill()
+        controller.kill()
         finding = operator.until_told("serverGone@sdp-facade/ingest-00")
         assert finding.do == "Start it: sdp-facade serve ingest-00."
         operator.follow(finding)
-
-    with operator.having("stopped worker"):
-        workers[1].signal(signal.SIGSTOP)
+        for alarm in OTHERS_GONE:
+            operator.follow(operator.until_told(alarm))
+        finding = operator.until_told("controllerSilent@sdp-facade/simulated-controller")
+        assert finding.do.startswith("Restart the controller.")
+        deployment.controller()
         finding = operator.until_told("workerSilent@sdp-facade/aggregate-1")
         assert finding.do.startswith("End its process if it hangs")
         workers[1].kill()
@@ -203,18 +209,6 @@ def test_each_accident_shows_its_cause_and_ends_when_the_advice_is_followed(
         finding = operator.until_told("workerGone@sdp-facade")
         operator.until(lambda _: all(each_node(deployment, "the node may be well")), "what the nodes do is not known")
         operator.follow(finding)
-
-    with operator.having("no other worker"):
-        for one in others.values():
-            one.kill()
-        for alarm in OTHERS_GONE:
-            operator.follow(operator.until_told(alarm))
-
-    with operator.having("dead controller"):
-        controller.kill()
-        finding = operator.until_told("controllerSilent@sdp-facade/simulated-controller")
-        assert finding.do.startswith("Restart the controller.")
-        deployment.controller()
 
     with operator.having("dead node"):
         node.kill()
@@ -297,8 +291,12 @@ def each_node(deployment: Deployment, text: str) -> list[bool]:
 _CAUSES = {
     "none": set(),
     "slow worker": set(),
-    "dead server": {"serverGone@sdp-facade/ingest-00"},
-    "stopped worker": {"workerSilent@sdp-facade/aggregate-1"},
+    "four absences": {
+        "serverGone@sdp-facade/ingest-00",
+        "workerSilent@sdp-facade/aggregate-1",
+        "controllerSilent@sdp-facade/simulated-controller",
+        *OTHERS_GONE,
+    },
     "no worker": {
         "workerGone@sdp-facade",
         "workerSilent@sdp-facade/aggregate-0",
@@ -306,8 +304,6 @@ _CAUSES = {
     },
     # Its simulator is started again.
     "wrong clock": {f"streamLate@ingest/{SKEWED:04d}", f"streamSilent@ingest/{SKEWED:04d}"},
-    "no other worker": {*OTHERS_GONE},
-    "dead controller": {"controllerSilent@sdp-facade/simulated-controller"},
     "dead node": {f"streamSilent@ingest/{SKEWED:04d}"},
     "full disk": {"archiveDiskLow@archive/0", "archiveFailing@archive/0"},
     # The simulator of the node may connect later than the others.

@@ -39,6 +39,14 @@ class Databases:
         self.running = [self.start(number) for number in range(2)]
         deployment.tango_host = ",".join(self.address(number) for number in range(2))
 
+    def enter_devices(self) -> None:
+        """Write the same devices into both, without a process for it."""
+        both = self._deployment.tango_host
+        for number in range(2):
+            self._deployment.tango_host = self.address(number)
+            self._deployment.enter_devices()
+        self._deployment.tango_host = both
+
     def address(self, number: int) -> str:
         return f"127.0.0.1:{self._ports[number]}"
 
@@ -150,7 +158,7 @@ def test_a_database_whose_tables_are_away_is_passed_over(deploy: Deploy):
     deployment = deploy(nodes=1, prepare=False, tango_host="none")
     assert deployment.create_topics() == []
     databases = Databases(deployment)
-    deployment.command("register")
+    databases.enter_devices()
     with closing(sqlite3.connect(databases.file(0))) as tables:
         tables.execute("DROP TABLE device")
     host, _, port = databases.address(0).rpartition(":")
@@ -166,7 +174,7 @@ def test_a_database_whose_tables_are_away_is_passed_over(deploy: Deploy):
 def test_registering_shows_in_what_the_databases_differ_and_makes_them_equal(deploy: Deploy):
     deployment = deploy(nodes=1, prepare=False, tango_host="none")
     databases = Databases(deployment)
-    deployment.command("register")
+    databases.enter_devices()
     first, second = (tango.Database(*databases.address(number).split(":")) for number in range(2))
     first.put_device_attribute_property(NODE, {"heapRate": {"max_alarm": ["3000"]}})
     second.put_device_property(NODE, {"polled_attr": ["State", "1000"]})

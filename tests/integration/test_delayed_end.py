@@ -67,7 +67,7 @@ class Copier:
 def test_a_delayed_end_ends_no_later_transaction(deploy: Callable[..., Deployment]) -> None:
     """An EndTxn seems lost to the client, which sends it again; the first one arrives in the middle of the next
     transaction. The broker refuses it, and what comes of each record is on the log once."""
-    deployment = deploy(nodes=1, prepare=False)
+    deployment = deploy(nodes=1, prepare=False, tango_host="none")
     deployment.create_topics()
     answers: list[int] = []
     with KafkaProxy(deployment.bootstrap) as proxy:
@@ -89,7 +89,7 @@ def test_a_broker_that_goes_away_within_a_transaction_holds_it_up_for_seconds(
     deploy: Callable[..., Deployment],
 ) -> None:
     """The client knows the group coordinator again when it comes back, and does not wait for it without an end."""
-    deployment = deploy(nodes=1, prepare=False)
+    deployment = deploy(nodes=1, prepare=False, tango_host="none")
     deployment.create_topics()
     with KafkaProxy(deployment.bootstrap) as proxy:
         copier = Copier(proxy.bootstrap, deployment.prefix)
@@ -112,7 +112,7 @@ def test_a_broker_that_goes_away_within_a_transaction_holds_it_up_for_seconds(
 def test_heartbeats_that_wait_for_a_slow_confirmation_leave_together(deploy: Callable[..., Deployment]) -> None:
     """A broker takes one request of a connection after the other. Brokers that have just started confirm more slowly
     than heartbeats come: with a request for each heartbeat they queued, and no command could be given."""
-    deployment = deploy(nodes=1, prepare=False)
+    deployment = deploy(nodes=1, prepare=False, tango_host="none")
     deployment.create_topics()
     with KafkaProxy(deployment.bootstrap) as proxy:
         connection = Connection(Settings(bootstrap=proxy.bootstrap, prefix=deployment.prefix))

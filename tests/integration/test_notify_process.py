@@ -25,7 +25,7 @@ from tests.support.waiting import HANG, until, until_equal
 
 pytestmark = [pytest.mark.kafka, pytest.mark.tango, pytest.mark.slow]
 
-ALARMS, FIRST, EACH = 200, 20, 15
+ALARMS, FIRST, EACH = 80, 8, 6
 CONDITION, TOKEN, OPERATOR = "receiveOverrun", "a-token-that-no-log-may-have", "token-of-anna-the-operator"
 RULES = """
 [mail]
