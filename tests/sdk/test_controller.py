@@ -213,6 +213,24 @@ def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((math.nan,), "progress: expected a number from 0 to 100, got nan"),
+        ((50, math.nan), "remaining: expected a number of seconds, or None, got nan"),
+        ((math.inf, math.inf), ""),
+    ],
+)
+def test_progress_that_is_no_number_is_refused_and_what_is_too_large_is_cut(
+    site: Site, given: tuple[float, ...], text: str
+) -> None:
+    message = site.send()
+    Life(site, handle=lambda call: call.progress(*given)).work()
+    before_last, last = site.acks(message)[-2:]
+    assert last.text == (f"ValueError: {text}" if text else "")
+    assert before_last.progress == (None if text else 100)
+
+
+@pytest.mark.parametrize(
     ("values", "text"),
     [
         ({"obsState": "REDY"}, "expected one of"),
