@@ -16,8 +16,11 @@ from facade.kernel.bus.port import Fenced, Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.errors import ConfigError
 from facade.kernel.runtime.heartbeats import HeartbeatMessage, heartbeat_record
-from facade.sdk.controller import Call, Controller, NotFollowed, Rejected, process
+from facade.sdk.controller import process
+from facade.sdk.controller.api import Controller, Rejected
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.command_loop import LONGEST_QUEUE
+from facade.sdk.controller.execution_state import NotFollowed
 from facade.sdk.controller.process import Threads, await_no_duplicate
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
