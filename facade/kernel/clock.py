@@ -55,8 +55,17 @@ def as_seconds(of: Any) -> Any:
 
 
 def as_duration(seconds: float) -> Duration:
-    """Return a length of time, given in [s]."""
-    return Duration(round(seconds * 1e6))
+    """Return a length of time, given in [s].
+
+    Raises
+    ------
+    ValueError
+        It is not finite.
+    """
+    try:
+        return Duration(round(seconds * 1e6))
+    except (OverflowError, ValueError):
+        raise ValueError(f"expected a finite number of seconds, got {seconds}") from None
 
 
 def as_time(seconds: float) -> Time:

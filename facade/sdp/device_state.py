@@ -184,8 +184,10 @@ class DeviceStates(Flow):
                 return why
             if message.time < self._newest.get(record.key, NEVER):
                 return LATE
-            self._newest[record.key] = message.time
-        return self.take(message, record.timestamp_us, record.topic)
+        outcome = self.take(message, record.timestamp_us, record.topic)
+        if self.signatures.covers(record) and not isinstance(outcome, RecordRejected):
+            self._newest[record.key] = message.time  # a refused one has set nothing
+        return outcome
 
     def take(self, message: StateMessage, appended_us: Time, topic: str = TOPIC) -> Outcome:
         """Apply a report of a topic with its append time."""

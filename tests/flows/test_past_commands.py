@@ -253,6 +253,11 @@ def listed(words):
     return [one["id"] for one in json.loads(run(f"list {words} --json"))["commands"]]
 
 
+def test_a_command_that_the_interface_lacks_is_named(night):
+    assert "--command: the interface has no 'configure', but Abort, " in run("list --command configure")
+    assert "no " not in run("list --command Configure")
+
+
 def test_each_command_has_its_outcome_in_the_order_of_time(night):
     found = json.loads(run("list --json"))
     wanted = ["COMPLETED", "FAILED", "REJECTED", "TIMED_OUT", "OPEN", "two", "lost"]

@@ -57,3 +57,9 @@ def test_times_for_people() -> None:
     assert clock.now_us() == 1_800_000_000_250_000
     assert utc_text(clock.now_us()) == "2027-01-15T08:00:00.250+00:00"
     assert utc_seconds(clock.now_us()) == "2027-01-15 08:00:00 UTC"
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan")])
+def test_a_length_without_an_end_is_refused(seconds: float) -> None:
+    with pytest.raises(ValueError, match=f"expected a finite number of seconds, got {seconds}"):
+        as_duration(seconds)

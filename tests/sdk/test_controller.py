@@ -4,6 +4,8 @@ import json
 import logging
 import math
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import msgspec
@@ -13,9 +15,13 @@ from facade.flows.commands.messages import ACKS, COMMANDS
 from facade.kernel.bus.port import Fenced, Record
 from facade.kernel.clock import ManualClock
 from facade.kernel.errors import ConfigError
-from facade.sdk.controller import Call, Controller, NotFollowed, Rejected
+from facade.kernel.runtime.heartbeats import HeartbeatMessage, heartbeat_record
+from facade.sdk.controller import process
+from facade.sdk.controller.api import Controller, Rejected
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.command_loop import LONGEST_QUEUE
-from facade.sdk.controller.process import Threads
+from facade.sdk.controller.execution_state import NotFollowed
+from facade.sdk.controller.process import Threads, await_no_duplicate
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live
 
 HANDLING = "facade.sdk.controller.command_loop"
@@ -210,6 +216,24 @@ def test_who_has_reported_progress_cannot_refuse_any_more(site: Site) -> None:
     assert site.statuses(message) == ["ACCEPTED", "IN_PROGRESS", "FAILED"]
     progress = site.acks(message)[1]
     assert (progress.progress, progress.remaining) == (50, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ((math.nan,), "progress: expected a number from 0 to 100, got nan"),
+        ((50, math.nan), "remaining: expected a number of seconds, or None, got nan"),
+        ((math.inf, math.inf), ""),
+    ],
+)
+def test_progress_that_is_no_number_is_refused_and_what_is_too_large_is_cut(
+    site: Site, given: tuple[float, ...], text: str
+) -> None:
+    message = site.send()
+    Life(site, handle=lambda call: call.progress(*given)).work()
+    before_last, last = site.acks(message)[-2:]
+    assert last.text == (f"ValueError: {text}" if text else "")
+    assert before_last.progress == (None if text else 100)
 
 
 @pytest.mark.parametrize(
@@ -603,3 +627,32 @@ def test_a_stop_lets_the_threads_of_devices_insist(site: Site) -> None:
     worker.start()
     worker.join()
     assert site.outcome(message) == "COMPLETED"
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+@pytest.mark.parametrize(("others_beat", "it_lives", "waits"), [(True, False, 3), (False, False, 3), (True, True, 1)])
+def test_another_controller_of_the_devices_is_found_whatever_the_clock_of_the_host_says(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, others_beat: bool, it_lives: bool, waits: int
+) -> None:
+    """Its first heartbeat may be the last one of a killed one; only a second one proves that it is alive."""
+    clock = ManualClock()
+    began, records = clock.monotonic(), []
+
+    def newest_records(*_: object) -> list[Record]:
+        for name, beats in {"rival": it_lives or not records, "alerts/0": others_beat}.items():
+            if beats:
+                role = "controller" if name == "rival" else "server"
+                beat = HeartbeatMessage(
+                    component=name, incarnation="1", devices=[FIRST], time=1, interval=1.0, role=role
+                )
+                records.append(replace(heartbeat_record(beat), timestamp_us=clock.now_us() + round(ahead * 1e6)))
+        return records
+
+    monkeypatch.setattr(process, "newest_records", newest_records)
+    controller, connection = Controller(COMPONENT, "SdpSubarray"), SimpleNamespace(clock=clock)
+    if it_lives:
+        with pytest.raises(Fenced, match="got rival"):
+            await_no_duplicate(controller, DEVICES, connection, stopped=lambda: False)
+    else:
+        assert await_no_duplicate(controller, DEVICES, connection, stopped=lambda: clock.monotonic() > began + 60)
+    assert int(clock.monotonic() - began) <= waits + 1

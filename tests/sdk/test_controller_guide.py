@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from facade.sdk.controller import Controller
+from facade.sdk.controller.api import Controller
 from tests.support.controllers import FIRST, Life, Site
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "write-a-controller.md"

@@ -12,7 +12,7 @@ from facade.flows.commands.messages import ACKS, AckMessage, CommandMessage, ack
 from facade.flows.reservations.ledger import RESERVATIONS, read_reservation
 from facade.kernel.clock import ManualClock
 from facade.kernel.errors import ConfigError
-from facade.sdk.controller import Rejected
+from facade.sdk.controller.api import Rejected
 from facade.sdk.controller.simulator.controller import CRASHED, ExecutionLine, SimulatedController
 from facade.sdk.controller.simulator.faults import ControllerFault
 from facade.sdk.controller.simulator.observation import COMMANDS, Subarray, receive_addresses

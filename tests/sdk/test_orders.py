@@ -9,7 +9,7 @@ import pytest
 from facade.flows.commands.messages import COMMANDS, ORDERS, CommandMessage, command_record, decode_command
 from facade.kernel.bus.signatures import PARENT_HEADER, UNSIGNED, Signatures
 from facade.kernel.config import ControllerKey
-from facade.sdk.controller import Call
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.simulator.controller import MASTER, SimulatedController
 from facade.sdk.controller.simulator.controller import PROCESSING as PROCESSING_CLASS
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site

@@ -20,7 +20,7 @@ from facade.flows.commands.refused import Refusals
 from facade.flows.commands.tracker import Tracker
 from facade.kernel.bus.port import Record
 from facade.kernel.outcome import USED, Outcome
-from facade.sdk.controller import Call
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.ownership import PROVEN
 from facade.sdp.device_state import DeviceStates, StateMessage, state_record
 from tests.support.controllers import COMPONENT, DEVICES, FIRST, ICD, SECOND, Life, Site, live

@@ -17,7 +17,7 @@ from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.bus.port import Record
 from facade.kernel.config import load_client_settings
 from facade.kernel.errors import ConfigError
-from facade.sdk.controller import Controller
+from facade.sdk.controller.api import Controller
 from tests.support.controllers import FIRST, Life, Site
 
 pytestmark = pytest.mark.needs("all")

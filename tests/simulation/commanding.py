@@ -19,7 +19,8 @@ from facade.kernel.bus.port import Record, Sending
 from facade.kernel.errors import CommandRefused, NotSent, OutcomeUnknown
 from facade.kernel.icd.load import load
 from facade.kernel.runtime.composition import Server
-from facade.sdk.controller import Call, Rejected
+from facade.sdk.controller.api import Rejected
+from facade.sdk.controller.call import Call
 from tests.simulation.scheduler import Process
 from tests.simulation.threads import Event
 from tests.support.arguments import example

@@ -12,8 +12,8 @@ from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.group import KafkaGroupMember
 from facade.kernel.icd.load import load
 from facade.kernel.instances import classes_of
-from facade.sdk.controller import Call
 from facade.sdk.controller.api import Handler
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.command_loop import CommandLoop
 from facade.sdk.controller.process import Threads, sign_of_life
 from facade.sdk.controller.simulator.controller import MASTER, PROCESSING, SUBARRAY, WORKER, SimulatedController

@@ -23,7 +23,8 @@ from facade.kernel.bus.signatures import UNSIGNED, Signatures
 from facade.kernel.clock import ManualClock
 from facade.kernel.errors import BusError
 from facade.kernel.icd.load import load
-from facade.sdk.controller import Call, Controller
+from facade.sdk.controller.api import Controller
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.command_loop import CommandLoop
 from facade.sdp.device_state import StateMessage, state_record
 from tests.support.simulated_bus import MemoryBroker, MemoryBus, MemoryMember

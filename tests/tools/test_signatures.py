@@ -233,6 +233,14 @@ def test_records_of_the_past_that_are_put_on_their_topics_again_change_nothing(b
     assert again.shows("obsState") == "SCANNING", "after a restart as well"
 
 
+def test_a_signed_state_that_is_refused_makes_no_later_one_late(bench: Bench, server: Any) -> None:
+    now_us = round(bench.clock.now() * 1e6)
+    bench.broker.append(signed(state("REDY", now_us + 3600_000_000)))
+    bench.broker.append(signed(state("FAULT", now_us)))
+    server.cycle()
+    assert (server.shows("obsState"), reasons(bench)) == ("FAULT", [b"value"])
+
+
 def test_the_replay_of_a_night_needs_no_keys(bench: Bench) -> None:
     server = bench.server(settings=Settings(controller_keys=KEYS, replay=True), ready=False, start=False)
     assert states_of(server.service).signatures.refusal(RECORD) is None

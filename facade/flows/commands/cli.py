@@ -61,6 +61,10 @@ def list_commands(
     clock, icd = SystemClock(), load()
     if unknown := [one for one in outcome or () if one not in OUTCOMES]:
         raise ConfigError(f"--outcome: expected one of {', '.join(OUTCOMES)}, got {unknown[0]!r:.100}")
+    names = {one.name for executor in icd.commanded.values() for one in executor.commands}
+    for strange in sorted(set(command or ()) - names):  # commands of an earlier interface may be on the topics
+        text = f"--command: the interface has no {printable(strange)[:100]!r}, but {', '.join(sorted(names))}"
+        ERR.print(text, style="yellow", markup=False)
     length = parse_duration(since, "--since")
     begin = clock.now_us() - as_duration(length)
     past = Past(begin)

@@ -231,6 +231,8 @@ class Call(Device):
 
         Raises
         ------
+        ValueError
+            A number is NaN.
         Cancelled
             The command was aborted.
         """

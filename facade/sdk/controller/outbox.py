@@ -8,6 +8,7 @@ outcome, and is posted right after it. They are on two partitions, so the outcom
 
 import json
 import logging
+import math
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -291,11 +292,15 @@ class Outbox:
 
     def progress(self, execution: Execution, percent: float, remaining: float | None, text: str) -> None:
         """Acknowledge progress, without waiting for the bus."""
+        if math.isnan(percent):
+            raise ValueError("progress: expected a number from 0 to 100, got nan")
+        if remaining is not None and math.isnan(remaining):
+            raise ValueError("remaining: expected a number of seconds, or None, got nan")
         self.post_left()
         execution.command_state.happen(Event.PROGRESS)
         ack = msgspec.structs.replace(
             self.ack(execution.message, "IN_PROGRESS", text),
-            progress=min(max(round(percent), 0), 100),
+            progress=round(min(max(percent, 0), 100)),
             remaining=None if remaining is None else min(max(remaining, 0.0), _LONGEST_REMAINING),
         )
         if ack.remaining is not None:

@@ -5,6 +5,7 @@ SDP_SUBARRAYS, SDP_FACADE_CONFIG).
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -17,7 +18,7 @@ from facade.kernel.bus.kafka.bus import KafkaBus
 from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.kafka.group import KafkaGroupMember
 from facade.kernel.bus.port import Fenced, Record, Writer
-from facade.kernel.clock import Clock, SystemClock, Time
+from facade.kernel.clock import NEVER, Clock, SystemClock, Time, as_seconds
 from facade.kernel.config import Settings, load_client_settings
 from facade.kernel.errors import BusError
 from facade.kernel.icd.load import load
@@ -114,7 +115,7 @@ def await_no_duplicate(
     Fenced
         A controller of another group is alive and executes commands of one of the devices.
     """
-    clock = connection.clock
+    clock, until = connection.clock, math.inf
     heard: dict[str, Time] = {}
     while not stopped():
         try:
@@ -125,6 +126,9 @@ def await_no_duplicate(
             continue
         if not duplicates:
             return True
+        if not heard:
+            until = clock.monotonic() + as_seconds(SILENT)
+            _log.info("waiting to see whether others still execute these commands: %s", ", ".join(duplicates))
         for name, (beat, at) in duplicates.items():
             # The last heartbeat of a killed controller is recent too; a second one proves that it is alive.
             if at > heard.setdefault(name, at):
@@ -134,6 +138,8 @@ def await_no_duplicate(
                     f" (group {beat.group or name}), which is alive: each would execute every command. Stop it, or"
                     " start this one in its group"
                 )
+        if clock.monotonic() > until:
+            return True
         clock.sleep(_LOOK)
     return False
 
@@ -141,16 +147,18 @@ def await_no_duplicate(
 def _duplicate_controllers(
     controller: Controller, devices: Collection[str], connection: Connection
 ) -> dict[str, tuple[HeartbeatMessage, Time]]:
-    components = Components()
+    components, newest = Components(), NEVER
     for record in newest_records(connection, TOPIC, _RECENT):
         beat = decode_heartbeat(record.value)
         if isinstance(beat, HeartbeatMessage):
             components.fold(beat, record.timestamp_us)
-    now, own = connection.clock.now_us(), controller.group
+            newest = record.timestamp_us  # the broker's time: the clock of this host may be wrong
     return {
         name: (beat, at)
         for name, (beat, at) in components.newest.items()
-        if now - at <= SILENT and (beat.group or name) != own and not set(devices).isdisjoint(beat.devices)
+        if newest - at <= SILENT
+        and (beat.group or name) != controller.group
+        and not set(devices).isdisjoint(beat.devices)
     }
 
 

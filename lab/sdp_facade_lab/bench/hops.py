@@ -21,7 +21,9 @@ from facade.kernel.bus.port import BusHealth, Record
 from facade.kernel.clock import Clock, as_time
 from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
-from facade.sdk.controller import Call, Controller, run
+from facade.sdk.controller.api import Controller
+from facade.sdk.controller.call import Call
+from facade.sdk.controller.process import run
 from sdp_facade_lab.bench.load import NODES, RATE, large, stream
 from sdp_facade_lab.bench.report import BarVerdict, BenchOutcome, at_most, quantiles
 from sdp_facade_lab.deployment import Deployment

@@ -193,6 +193,8 @@ def calibration(
     """Simulate a calibration pipeline: it sends tables of gains, and pointing offsets.
 
     The table's id goes to standard output, one line for each, once all of it is on the bus.
+
+    The exit code is 1 if a table was not sent.
     """
     clock, product, settings = SystemClock(), f"subarray/{subarray:02d}", load_settings()
     scenario = SolutionScenario(
@@ -203,9 +205,11 @@ def calibration(
         channels=channels_for(megabytes, antennas=antennas),
         interval=max(every, 60.0),
     )
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
     series, offsets = SolutionSeries(scenario), PointingSeries(scenario.array.names(antennas), seed=seed)
     bus = KafkaBus(Connection(settings, clock=clock), client="simulate-calibration")
-    tables = TableProducer(bus.writer(), clock)
+    tables, lost = TableProducer(bus.writer(), clock), 0
     with stopping() as stopped:
         while not stopped() and (count is None or series.solved < count):
             begin = clock.monotonic()
@@ -217,6 +221,7 @@ def calibration(
                     tables.send(f"{product}/pointing", "pointing", encode_pointing(offsets.next()), JSON)
             except BusError as error:  # the next one may succeed; this one is reported as lost
                 ERR.print(f"table {name} was not sent: {error}", style="red", markup=False)
+                lost += 1
                 continue
             if save is not None:
                 part = save / f"{name}.part"
@@ -225,6 +230,8 @@ def calibration(
             _tell(sent, clock.monotonic() - begin)
             while not stopped() and clock.monotonic() - begin < every and series.solved != count:
                 clock.sleep(0.1)
+    if lost:
+        raise typer.Exit(1)
 
 
 def _tell(sent: TableSegment, took: float) -> None:

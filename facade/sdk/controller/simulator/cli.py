@@ -13,7 +13,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.expand import names_of
 from facade.kernel.icd.load import load
 from facade.kernel.runtime.stopping import end_process
-from facade.sdk.controller import run
+from facade.sdk.controller.process import run
 from facade.sdk.controller.simulator.controller import SimulatedController
 from facade.sdk.controller.simulator.faults import KINDS, ControllerFault
 from facade.simulate.sending import Bootstrap, Prefix, deployment

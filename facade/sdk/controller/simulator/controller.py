@@ -19,7 +19,8 @@ from facade.kernel.clock import Clock, Time, as_seconds
 from facade.kernel.config import MOST_SUBARRAYS
 from facade.kernel.errors import ConfigError, FacadeError
 from facade.kernel.icd.model import CommandDefinition, Icd
-from facade.sdk.controller import Call, Controller, Rejected
+from facade.sdk.controller.api import Controller, Rejected
+from facade.sdk.controller.call import Call
 from facade.sdk.controller.simulator import observation
 from facade.sdk.controller.simulator.faults import ControllerFault, FaultyWriter
 from facade.sdk.controller.simulator.observation import Receptors, Subarray

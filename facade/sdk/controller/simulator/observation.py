@@ -15,7 +15,8 @@ import msgspec
 from facade.flows.blocks.source import FAILED, FINISHED, RUNNING, STARTING, WAITING
 from facade.flows.reservations.ledger import GRANTED, RELEASED
 from facade.flows.reservations.source import ReservationSource
-from facade.sdk.controller import Call, Device, Rejected
+from facade.sdk.controller.api import Rejected
+from facade.sdk.controller.call import Call, Device
 
 _HOST_CHANNELS = 4096
 """Channels per simulated host."""
