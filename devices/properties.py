@@ -75,10 +75,15 @@ def copy_properties(source: Properties, target: Properties, tango_host: str) -> 
     -------
     int
         Number of changes.
+
+    Raises
+    ------
+    InfraError
+        The database does not answer or refuses.
     """
     changes = [key for key in source | target if source.get(key) != target.get(key)]
-    database = open_database(tango_host)
     try:
+        database = open_database(tango_host)
         for key in changes:
             device, attribute, name = key
             values: Sequence[str] = source.get(key, ())
@@ -97,5 +102,5 @@ def copy_properties(source: Properties, target: Properties, tango_host: str) -> 
 
 def _refused(failed: tango.DevFailed, tango_host: str) -> InfraError:
     return InfraError(
-        f"properties cannot be compared: expected a Tango database at {tango_host}, got: {failed.args[0].desc}"
+        f"properties cannot be read or set: expected a Tango database at {tango_host}, got: {failed.args[0].desc}"
     )

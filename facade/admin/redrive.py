@@ -161,6 +161,8 @@ class RedrivePlan(NamedTuple):
     """Dead letters by topic, reason and fate."""
     failures: dict[tuple[str, str], RecordRejected]
     """Reason of the first one that would fail again, by topic and reason."""
+    missing: list[DeadLetterOffset]
+    """Chosen offsets at which there is no dead letter of the selection."""
 
     def blocked(self) -> int:
         """Count the dead letters that need ``again``."""
@@ -226,7 +228,9 @@ def plan(
         counts[dead_letter.origin.topic, dead_letter.reason, fate] += 1
     put = sum(count for (*_, fate), count in counts.items() if fate in (RedriveFate.PUT_BACK, RedriveFate.LATE))
     assert put == len(chosen), f"{put} dead letters are to be put back, and {len(chosen)} would be"
-    return RedrivePlan(list(chosen.values()), counts, failures)
+    found = {dead_letter.at for dead_letter, _ in meant}
+    missing = [at for at in dict.fromkeys(selection.offsets) if at not in found]
+    return RedrivePlan(list(chosen.values()), counts, failures, missing)
 
 
 def _fate(

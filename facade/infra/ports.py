@@ -17,13 +17,24 @@ _ATTEMPTS: Final = 200
 
 
 def is_free(port: int, host: str = HOST) -> bool:
-    """Return whether a server could listen on this port of an address of this machine now."""
+    """Return whether a server could listen on this port of an address of this machine now.
+
+    Raises
+    ------
+    InfraError
+        This user may not listen there.
+    """
     with socket.socket() as probe:
         # As the servers do it: lingering connections of an earlier process are no obstacle.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
             probe.listen(1)
+        except PermissionError as error:
+            raise InfraError(
+                f"port {port} of {host}: expected one on which this user may listen, got: {error.strerror}; choose one"
+                " from 1024 on"
+            ) from error
         except OSError:
             return False
     return True

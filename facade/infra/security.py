@@ -37,6 +37,7 @@ from facade.kernel.bus.kafka.connection import Connection
 from facade.kernel.bus.signatures import signed_topics
 from facade.kernel.clock import SystemClock, utc_text
 from facade.kernel.config import FILE_VARIABLE, Settings, load_settings
+from facade.kernel.errors import InfraError
 from facade.kernel.icd.load import load
 
 ADMINISTRATOR: Final = "sdp-admin"
@@ -238,11 +239,20 @@ def passwords_in(folder: Path) -> dict[str, str]:
 
 
 def _openssl(name: str, key: Path, certificate: Path, days: int, more: list[str]) -> None:
+    """Make a key and a certificate; the files are whole, or not there."""
     openssl = tools.find_program("openssl", "it makes certificates; on Debian `apt install openssl`")
     argv = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    argv += ["-subj", f"/CN={name}", "-days", str(days), "-keyout", str(key), "-out", str(certificate), *more]
-    tools.run(argv, what=f"making the certificate of {name}")
-    key.chmod(0o600)
+    made = {path: path.with_name(f"{path.name}.tmp") for path in (key, certificate)}
+    argv += ["-subj", f"/CN={name}", "-days", str(days), "-keyout", str(made[key]), "-out", str(made[certificate])]
+    tools.run([*argv, *more], what=f"making the certificate of {name}")
+    for path in made.values():
+        if not path.read_text().endswith("-----\n"):  # OpenSSL reports success on a full disk
+            raise InfraError(
+                f"{path}: expected a whole PEM file, got {path.stat().st_size} bytes; make space on the disk"
+            )
+    made[key].chmod(0o600)
+    for path, new in made.items():
+        new.replace(path)
 
 
 def _write(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ import tomllib
 from typing import Any, Final
 
 from facade.kernel.errors import ConfigError
-from facade.kernel.resources import interface
+from facade.kernel.resources import INTERFACE, interface
 
 _FILE: Final = interface() / "names.toml"
 
@@ -16,7 +16,10 @@ def _read() -> dict[str, Any]:
     try:
         return tomllib.loads(_FILE.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{_FILE}: expected a TOML file with the names of the facility, got: {error}") from error
+        raise ConfigError(
+            f"{_FILE}: expected a TOML file with the names of the facility, got: {error};"
+            f" if {INTERFACE} is set, it names the folder"
+        ) from error
 
 
 _NAMES: Final = _read()

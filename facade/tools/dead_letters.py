@@ -197,7 +197,9 @@ def redrive(
             {"topic": name, "reason": why, "fate": fate.name.lower(), "letters": n, **_failure(made, name, why, fate)}
             for (name, why, fate), n in made.counts.most_common()
         ]
-        typer.echo(json.dumps({"done": yes, "put back": done, "chosen": len(made.chosen), "counts": rows}, indent=2))
+        missing = [*map(str, made.missing)]
+        said = {"done": yes, "put back": done, "chosen": len(made.chosen), "missing": missing, "counts": rows}
+        typer.echo(json.dumps(said, indent=2))
     elif yes:
         typer.echo(f"{done} records were put back")
     else:
@@ -231,8 +233,10 @@ def _show_plan(made: RedrivePlan, since: str, *, quiet: bool) -> None:
         for (name, why, fate), n in made.counts.most_common()
     ]
     _print(rows, ("topic", "reason", "letters", "what a redrive does"))
-    if not rows:
-        typer.echo("no dead letters of this kind" + (f" of the last {since}" if since else " have these offsets"))
+    if made.missing:
+        typer.echo(f"no dead letters of this kind are at {', '.join(map(str, made.missing))}")
+    elif not rows:
+        typer.echo("no dead letters of this kind" + (f" of the last {since}" if since else ""))
     if made.blocked():
         why = "as they were put back before, or would fail again"
         typer.echo(f"{made.blocked()} dead letters are left out, {why}: --again puts them back")

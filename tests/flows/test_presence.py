@@ -17,7 +17,7 @@ from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
 from facade.kernel.manifest import manifests
 from facade.kernel.reading import Quality, Reading
-from facade.kernel.runtime.heartbeats import HeartbeatMessage, Heartbeats, SignOfLife, heartbeat_record
+from facade.kernel.runtime.heartbeats import MOST_COMPONENTS, HeartbeatMessage, Heartbeats, SignOfLife, heartbeat_record
 from facade.kernel.runtime.worker_process import FREE
 from facade.sdp.complaints import complaints_of
 from facade.sdp.messages import DeviceComplaint
@@ -392,6 +392,16 @@ def controllers(lives: Mapping[str, Iterable[float]]) -> tuple[CommandsHealth, H
         clock=ManualClock(),
     )
     return CommandsHealth(server), heartbeats
+
+
+def test_of_names_that_are_new_at_each_start_the_longest_silent_is_forgotten():
+    """Each pod of a controller stayed in the memory until a restart."""
+    pods = [f"pod-{number}" for number in range(MOST_COMPONENTS)]
+    heartbeats, components = Heartbeats(), Components()
+    heartbeats.listeners.append(components.fold)
+    hear(heartbeats, {"kept": (0, 2), **dict.fromkeys(pods, (3,)), pods[0]: (1,)})
+    for kept in (heartbeats.newest, components.newest, components.heard):
+        assert {*kept} == {"kept", *pods[1:]}
 
 
 def test_a_controller_that_died_in_an_outage_is_no_rival_of_its_successor():

@@ -4,9 +4,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import tango
 from typer.testing import CliRunner
 
-from devices import cli, pruning
+from devices import cli, properties, pruning
 from devices.pruning import find_surplus, prune
 from facade.kernel.cli.app import app
 from facade.kernel.config import Settings
@@ -123,3 +124,15 @@ def test_of_several_databases_one_that_is_away_is_a_warning(monkeypatch: pytest.
         assert str(call(*options).exception) == "second:1 is away", options
     away.add("first:1")
     assert str(call().exception) == "first:1 is away\nsecond:1 is away"
+
+
+def test_a_database_that_goes_away_before_the_copy_of_properties_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended with a traceback."""
+
+    def refuse(address: str) -> tango.Database:
+        tango.Except.throw_exception("API_DatabaseAccess", "no answer", "open")
+
+    monkeypatch.setattr(properties, "open_database", refuse)
+    for call in (lambda: properties.read_properties(HOST, "mid-sdp"), lambda: properties.copy_properties({}, {}, HOST)):
+        with pytest.raises(InfraError, match=f"expected a Tango database at {HOST}, got: no answer"):
+            call()

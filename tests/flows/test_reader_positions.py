@@ -6,9 +6,13 @@ from facade.flows.alerts.follower import Follower
 from facade.flows.alerts.operator_api import OperatorApi
 from facade.flows.commands.refused import CommandRefused
 from facade.kernel.bus.port import Record
+from facade.kernel.config import Settings
+from facade.kernel.errors import BusError
+from facade.kernel.runtime import composition
 from facade.kernel.runtime.snapshots import TOPIC
 from tests.support import commanding
 from tests.support.alerting import Bench, Server
+from tests.support.simulated_bus import MemoryBus
 
 
 @pytest.fixture
@@ -255,6 +259,34 @@ def test_devices_whose_mode_is_lost_take_no_command_until_it_is_set(loss):
         if not last:
             server = next_life(bench)
     server.give("ReleaseAllResources")
+
+
+def test_a_start_that_the_bus_interrupts_counts_a_cut_once(monkeypatch: pytest.MonkeyPatch):
+    """Snapshots are restored again after a failure to read the alarms; cuts of a log counted each time."""
+    bench = commanding.Bench()
+    devices = {"SdpAlerts": ["mid-sdp/alerts/0"], "SdpSubarray": [commanding.SUBARRAY, commanding.OTHER]}
+    servers = commanding.DeviceServers(bench.broker, mixed=devices)
+    bench.report(adminMode="OFFLINE")
+    servers.cycle()
+    bench.broker.make_again("settings")
+    servers.start()
+    read_all, failures = MemoryBus.read_all, [BusError("no broker answers")]
+
+    def fail_once(self: MemoryBus, topic: str, **options: bool) -> list[Record]:
+        if topic == "alert-state" and failures:
+            raise failures.pop()
+        return read_all(self, topic, **options)
+
+    monkeypatch.setattr(MemoryBus, "read_all", fail_once)
+    bus, versions = MemoryBus(bench.broker), {"versionId": "1"}
+    event_loop = composition.Server(
+        commanding.ICD, Settings(), devices, commanding.Sink(), bus, instance="mixed", clock=bench.clock,
+        versions=versions,
+    ).event_loop  # fmt: skip
+    with pytest.raises(BusError):
+        event_loop._open()
+    event_loop._open()
+    assert event_loop.accounts["settings"].log_cuts == 1
 
 
 def test_a_topic_of_settings_without_a_record_loses_none():

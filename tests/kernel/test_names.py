@@ -10,12 +10,16 @@ from tests.support.waiting import HANG
 ROOT = Path(__file__).parents[2]
 
 
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "FACADE_INTERFACE": str(folder), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=HANG, check=False
+    )
+
+
 def of_facility(folder: Path) -> str:
     code = "from facade.kernel import manifest, names; print(names.PROGRAM, manifest.GROUP, names.FAMILIES)"
-    environment = {**os.environ, "FACADE_INTERFACE": str(folder), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=HANG, check=False
-    )
+    done = run(folder, "-c", code)
     return done.stdout or done.stderr.splitlines()[-1]
 
 
@@ -33,6 +37,13 @@ def test_a_folder_without_names_is_refused(tmp_path: Path) -> None:
     assert what in of_facility(tmp_path)
     (tmp_path / "names.toml").write_text("program = ")
     assert what in of_facility(tmp_path)
+
+
+def test_the_program_says_in_one_line_that_the_folder_is_wrong(tmp_path: Path) -> None:
+    done = run(tmp_path, "-m", "facade.kernel.cli", "version")
+    assert done.stderr.startswith(f"error: {tmp_path / 'names.toml'}: expected a TOML file with the names of the")
+    assert done.stderr.endswith("if FACADE_INTERFACE is set, it names the folder\n")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
 def test_a_name_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -177,6 +177,21 @@ def test_after_a_broker_that_hung_a_member_joins_anew_once(clock: ManualClock) -
         member.take(10, 0.0)
 
 
+def test_a_partition_whose_committed_offset_is_refused_has_not_none(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for one without a commit, and a worker reported that position and group disagree."""
+    known, refused = TopicPartition("t.calibration", 0, 7), SimpleNamespace(partition=1, offset=-1001)
+    refused.error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    monkeypatch.setattr(Client, "places", [known, refused])
+    shared = Connection(Settings(prefix="t."), clock=clock)
+    member = KafkaGroupMember(shared, "calibration", group="tables", member="tables-0", health=BusHealth())
+    with pytest.raises(BusError, match="TOPIC_AUTHORIZATION_FAILED"):
+        member.committed([0, 1])
+    monkeypatch.setattr(Client, "places", [known, TopicPartition("t.calibration", 1)])
+    assert member.committed([0, 1]) == {0: 7, 1: -1}
+
+
 @pytest.mark.parametrize("text", ["offsets for 0 partition(s) in group", "offset for group", "offsets for partitions"])
 def test_a_member_asks_again_where_to_go_on(clock: ManualClock, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     """A coordinator that was just started refused to tell: the client would never give anything of these partitions."""

@@ -5,12 +5,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from facade.admin.quotas import name_of
-from facade.infra import local, security
+from facade.infra import local, security, tools
 from facade.infra.local import InfraState, ServiceName, ServiceState
 from facade.infra.local import load as load_state
 from facade.infra.security import ADMINISTRATOR, Security
@@ -151,6 +152,26 @@ def test_without_openssl_the_message_says_what_to_install(tmp_path: Path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InfraError, match="apt install openssl"):
         secured(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["-keyout", "-out"])
+def test_a_key_for_which_the_disk_has_no_room_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """OpenSSL reports success, and later runs took the empty file for the key of the authority."""
+    run = tools.run
+
+    def run_on_full_disk(argv: Sequence[str], **options: Any) -> str:
+        output = run(argv, **options)
+        Path(argv[argv.index(option) + 1]).write_text("")
+        return output
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tools, "run", run_on_full_disk)
+        with pytest.raises(InfraError, match=r"expected a whole PEM file, got 0 bytes; make space"):
+            secured(tmp_path)
+    made, _ = secured(tmp_path)
+    assert (made.folder / "ca.key").read_text().endswith("-----END PRIVATE KEY-----\n")
 
 
 def test_the_variables_of_a_shell_name_the_settings_file_of_a_user(tmp_path: Path, brokers: Brokers) -> None:

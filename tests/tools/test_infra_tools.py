@@ -1,5 +1,6 @@
 """Locks, things that are installed once, ports, and the question whether Kafka answers."""
 
+import errno
 import re
 import shlex
 import socket
@@ -111,6 +112,18 @@ def test_a_port_in_use_is_not_free_and_a_chosen_one_is() -> None:
     port = choose_port()
     assert is_free(port)
     assert port < 32_768, "in the range of outgoing connections"
+
+
+def test_a_port_on_which_the_user_may_not_listen_is_not_called_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: tuple[str, int]) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    class Probe(socket.socket):
+        bind = staticmethod(refuse)
+
+    monkeypatch.setattr(ports.socket, "socket", Probe)
+    with pytest.raises(InfraError, match="expected one on which this user may listen, got: Permission denied; choose"):
+        is_free(80)
 
 
 def test_two_processes_choose_different_ports_although_nobody_listens_yet(monkeypatch: pytest.MonkeyPatch) -> None:

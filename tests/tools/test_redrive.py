@@ -263,7 +263,7 @@ def test_the_sub_commands_say_what_is_not_there_and_what_was_done(monkeypatch: p
     for words, said in (
         (["show", "0:1"], "no dead letter 0:1: partition 0 has offsets 0 to 0"),
         (["show", "7:0"], "no dead letter 7:0: partition 7 has none"),
-        (["redrive", "7:0"], "no dead letters of this kind have these offsets"),
+        (["redrive", "7:0", "0:0", "0:999"], "no dead letters of this kind are at 7:0, 0:999\n"),
         (["redrive", "--reason", "schema"], "no dead letters of this kind of the last 1d"),
         (["redrive", "--again", "--yes"], "1 records were put back"),
     ):

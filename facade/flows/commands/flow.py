@@ -27,8 +27,9 @@ from facade.kernel.clock import NEVER, Clock, Duration, Time
 from facade.kernel.codec.decode import MessageType
 from facade.kernel.codec.plausible import wrong_key
 from facade.kernel.outcome import USED, Outcome, RecordRejected, Suppressed, Unused
+from facade.kernel.recent import Bounded
 from facade.kernel.runtime.flow import Flow
-from facade.kernel.runtime.heartbeats import SILENT
+from facade.kernel.runtime.heartbeats import MOST_COMPONENTS, SILENT
 from facade.sdp.device_state import DeviceStates
 
 if TYPE_CHECKING:
@@ -59,25 +60,26 @@ class Components:
     """Controllers with heartbeats."""
 
     def __init__(self) -> None:
-        self.newest: dict[str, tuple[HeartbeatMessage, Time]] = {}
+        self.newest: Bounded[str, tuple[HeartbeatMessage, Time]] = Bounded(MOST_COMPONENTS)
         """Last heartbeat of each controller, with its time by the broker's clock."""
-        self.heard: set[str] = set()
-        """All controllers with heartbeats, also those that have ended."""
-        self._former: dict[str, str] = {}
+        self.heard: Bounded[str, None] = Bounded(MOST_COMPONENTS)
+        """The controllers with heartbeats, also those that have ended."""
+        self._former: Bounded[str, str] = Bounded(MOST_COMPONENTS)
         """Incarnation of each controller before the present one."""
         self._newest = NEVER
         """Time of the last heartbeat of all."""
-        self._twice: dict[str, Time] = {}
+        self._twice: Bounded[str, Time] = Bounded(MOST_COMPONENTS)
         """Last heartbeat of a controller's former incarnation, while the present one runs."""
 
     def fold(self, heartbeat: HeartbeatMessage, appended: Time) -> None:
         """Process a heartbeat; after the final one its sender is forgotten."""
         if appended < self._newest - SILENT:  # the broker's clock was set back: no time is in the future
-            self.newest = {name: (beat, min(at, appended)) for name, (beat, at) in self.newest.items()}
+            for name, (beat, at) in list(self.newest.items()):
+                self.newest[name] = beat, min(at, appended)
         self._newest = appended
         if heartbeat.role != "controller":
             return
-        self.heard.add(heartbeat.component)
+        self.heard[heartbeat.component] = None
         if heartbeat.stopping:
             self.newest.pop(heartbeat.component, None)
         else:

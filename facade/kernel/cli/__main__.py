@@ -3,6 +3,7 @@
 import sys
 
 import facade
+from facade.kernel.errors import ConfigError
 
 
 def main() -> None:
@@ -10,8 +11,10 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:  # needs no import, and scripts ask it first
         print(facade.__version__)
         return
-    from facade.kernel.cli.app import run
-
+    try:
+        from facade.kernel.cli.app import run
+    except ConfigError as error:  # the names of the facility are read with the import
+        sys.exit(f"error: {error}")
     run()
 
 

@@ -23,6 +23,7 @@ from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.icd.topic_model import slot_name
 from facade.kernel.outcome import USED, Outcome
 from facade.kernel.printable import listed
+from facade.kernel.recent import Bounded
 from facade.kernel.runtime.flow import Flow
 from facade.kernel.runtime.steps import StepThread
 
@@ -43,6 +44,9 @@ _FOLLOWED_WITHIN = 20 * SECOND
 _STUCK = 60.0
 """A worker whose loop has not turned for this time writes no heartbeat [s]: longer than any wait for the bus."""
 _MOST_COMPLAINTS, _MOST_NAMED = 20, 8
+MOST_COMPONENTS = 10_000
+"""Components that are remembered, several times those of the largest deployment: names of pods are new at each start.
+"""
 LONGEST_TEXT = 500
 """Longest text of a complaint, and of a reason in it [characters]."""
 _INCARNATION = re.compile(r"(?P<began>\d{1,10}\.\d{3})-(?:(?P<host>.+)-)?")
@@ -182,8 +186,8 @@ class Heartbeats(Flow):
 
     def __init__(self, topic: str = TOPIC) -> None:
         self.topic = topic
-        self.newest: dict[str, Heard] = {}
-        """By component; after its final heartbeat it is `stopping`."""
+        self.newest: Bounded[str, Heard] = Bounded(MOST_COMPONENTS)
+        """By component, the one that has been silent longest first; after its final heartbeat it is `stopping`."""
         self.listeners: list[Callable[[HeartbeatMessage, Time], None]] = []
         """Called with each heartbeat and the broker's timestamp."""
         self._newest = self._flowing_since = self._before = NEVER
@@ -203,7 +207,8 @@ class Heartbeats(Flow):
             if self._newest == NEVER or self.can_tell or at < self._newest:
                 self._back_at, self._flowed = at, NOTHING
             if at < self._newest:  # no time is in the future
-                self.newest = {name: Heard(one.heartbeat, min(one.at, at)) for name, one in self.newest.items()}
+                for name, one in list(self.newest.items()):
+                    self.newest[name] = Heard(one.heartbeat, min(one.at, at))
             self._settles = SILENT if self._newest == NEVER else _ALL_BACK
             self._flowing_since = at
         else:

@@ -199,7 +199,8 @@ class Progress:
         if not self.flow.durable:
             self.flow.restore(snapshot.ledger)
             self._set_aside = Position(snapshot.topic_id, snapshot.offsets)
-            if cuts := snapshot.account.log_cuts:
+            # After a failure of the bus the same snapshot is restored again.
+            if cuts := snapshot.account.log_cuts - self.account.log_cuts:
                 self.account.deviate("log_cuts", cuts, snapshot.account.deviations.get("log_cuts", ""))
             return {}
         # All or nothing: everything that can fail comes before the first change.

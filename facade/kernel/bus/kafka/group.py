@@ -205,15 +205,13 @@ class KafkaGroupMember:
             raise BusError(f"partitions {sorted(strange)} of {self._topic} are not this member's any more")
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         with failing(f"offsets {dict(offsets)} of {self._topic} are not committed"):
-            for place in self._consumer.commit(offsets=places, asynchronous=False):
-                if place.error is not None:
-                    raise KafkaException(place.error)
+            _whole(self._consumer.commit(offsets=places, asynchronous=False))
 
     def committed(self, partitions: Collection[int]) -> dict[int, int]:
         """Return the group's committed offsets; see `facade.kernel.bus.port.GroupMember`."""
         places = [TopicPartition(self._topic, partition) for partition in partitions]
         with failing(f"no answer about the group's place on {self._topic}"):
-            answer = self._consumer.committed(places, timeouts.PROCESS)
+            answer = _whole(self._consumer.committed(places, timeouts.PROCESS))
             return {place.partition: max(place.offset, -1) for place in answer}
 
     def go_on(self, offsets: Mapping[int, int]) -> None:
@@ -290,6 +288,14 @@ class KafkaGroupMember:
             self._consumer = self._join()
             return
         raise fenced(str(self._settings["group.id"]), str(self._settings["group.instance.id"]))
+
+
+def _whole(answer: list[TopicPartition]) -> list[TopicPartition]:
+    """Return an answer in which no partition has an error."""
+    for place in answer:
+        if place.error is not None:
+            raise KafkaException(place.error)
+    return answer
 
 
 def member_names(group: str, member: str) -> dict[str, str]:
