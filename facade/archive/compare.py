@@ -28,7 +28,7 @@ from facade.archive.stores import Store
 from facade.archive.sums import SummaryTopic, Sums
 from facade.kernel.clock import NEVER, Time, as_duration, utc_text
 from facade.kernel.codec.decode import BatchDecoder
-from facade.kernel.errors import ConfigError
+from facade.kernel.errors import ConfigError, writing
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import Unused
 from facade.kernel.sequences import union
@@ -217,7 +217,8 @@ class _Side:
                     if not self.is_whole:
                         kept = (rows.window >= self._begin) & (rows.window < self._end) & ~rows.late
                     rows = replace(rows, group=np.array(codes)).take(kept)
-                    sums.add(rows, np.where(rows.late, _OF_LATE, rows.window // together))
+                    with writing(folder):
+                        sums.add(rows, np.where(rows.late, _OF_LATE, rows.window // together))
         return {stream: sums for stream, sums in found.items() if sums.parts}
 
     def merged(self, sums: Mapping[str, Sums], stream: str, part: int) -> Mapping[str, Values]:

@@ -24,6 +24,7 @@ from functools import partial
 from hashlib import sha256
 from itertools import chain, groupby
 from operator import attrgetter
+from shlex import quote
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -247,7 +248,7 @@ def no_archive(store: Store) -> ArchiveError:
 
 def advice(place: object) -> str:
     """Return the advice to find all faults of an archive."""
-    return f"`sdp-facade archive verify {place}` names each missing and each damaged file"
+    return f"`sdp-facade archive verify {quote(str(place))}` names each missing and each damaged file"
 
 
 def inspect(raw: bytes, name: str = "") -> ArchiveEntry:

@@ -78,9 +78,14 @@ def newest_time(store: Store) -> Time:
     names, newest = [name for name in store.names() if parse_name(name)], NEVER
     hour = max(map(hour_in, names), default="")
     for name in (one for one in names if hour_in(one) == hour):
-        with opened(store, name) as file:
-            newest = max(newest, *(from_ms(times[1]) for times in bounds(file, "timestamp") if times), NEVER)
+        newest = max(newest, newest_in(store, name))
     return newest
+
+
+def newest_in(store: Store, name: str) -> Time:
+    """Return Kafka's time of the newest record of a file; 0: there is none."""
+    with opened(store, name) as file:
+        return max((from_ms(times[1]) for times in bounds(file, "timestamp") if times), default=NEVER)
 
 
 def require_disjoint(store: Store, topic: str, begin_us: Time, end_us: Time) -> None:

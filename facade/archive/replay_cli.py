@@ -2,6 +2,7 @@
 
 import math
 from enum import StrEnum
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -81,7 +82,7 @@ def replay(
         "Start device servers with SDP_REPLAY=true only: others raise their own alarms again, and alarm states differ.",
         "When they have read all of it, archive what they wrote, and compare:",
         "  sdp-facade archive run FOLDER",
-        f"  sdp-facade archive compare {place} FOLDER --from {begin} --to {end}",
+        f"  sdp-facade archive compare {quote(place)} FOLDER --from {quote(begin)} --to {quote(end)}",
         "Windows at the begin and the end lack records that were not played: compare a shorter time.",
         "Start no controller there: commands are on the bus, and nobody executes them.",
     ]
@@ -154,6 +155,7 @@ def compare(
     """Compare the derived records of two archives: windows, command outcomes, alarm states, announced tables.
 
     Alarm states of a replay differ if its device servers ran without SDP_REPLAY=true: those raise their own again.
+    Temporary files, of about the size of the summaries, are in the folder TMPDIR.
 
     Exit code 1: something differs.
 

@@ -41,7 +41,7 @@ import msgspec
 from msgspec.structs import replace
 
 from facade.archive.files import ArchiveEntry, ArchiveError, hour_of, verify
-from facade.archive.reading import read_columns, topics
+from facade.archive.reading import newest_in, read_columns, topics
 from facade.archive.stores import Store
 from facade.kernel.bus.offsets import POSITIONS, id_of, is_log_of, position_record
 from facade.kernel.bus.port import Record, TopicPartition
@@ -165,9 +165,9 @@ def plan_restore(
     if other := [entry.deployment for entry in entries if entry.deployment != prefix]:
         what = f"expected the one of the archive's deployment, {other[0]!r}, got {prefix!r}"
         raise ConfigError(f"SDP_TOPIC_PREFIX: {what}")
-    # A partition may have files of a former topic of the name.
+    # A partition may have files of a former topic of the name, also of the hour in which the topic was made again.
     files = {(report.topic, report.partition): report.entries for report in reports if report.entries}
-    by_age = sorted(files.items(), key=lambda one: (one[1][-1].hour, -one[0][1]))
+    by_age = sorted(files.items(), key=lambda one: (newest_in(store, one[1][-1].name), -one[0][1]))
     ids = {topic: id_of(entries[-1].log) for (topic, _), entries in by_age}
     partitions = {
         place: _kept([one for one in found if one.log == found[-1].log], icd.topics[place[0]], now_us)

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from facade.flows.telemetry.consistency import BOUNDS, unbounded
 from facade.kernel.codec.decode import BatchDecoder
-from facade.kernel.errors import FacadeError
 from facade.kernel.icd.model import Icd
 from facade.kernel.outcome import INCONSISTENT, RecordRejected, Unused
 from facade.kernel.printable import excerpt
@@ -105,14 +104,10 @@ class Sums:
             self._flush()
 
     def _flush(self) -> None:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            for part, frames in self._waiting.items():
-                with self._file(part).open("ab") as file:
-                    pickle.dump(frames, file)
-        except OSError as error:
-            place = self._folder.parent
-            raise FacadeError(f"{place}: cannot be written: {error.strerror}; name another folder: TMPDIR") from error
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for part, frames in self._waiting.items():
+            with self._file(part).open("ab") as file:
+                pickle.dump(frames, file)
         self._waiting, self._size = {}, 0
 
     def _file(self, part: int) -> Path:

@@ -52,15 +52,16 @@ def test_topics_are_named(store: Store) -> None:
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    store, log = FolderStore(tmp_path), MemoryLog({TOPIC: 1})
+    place = tmp_path / "my archive"
+    store, log = FolderStore(place), MemoryLog({TOPIC: 1})
     log.append(record(START, random.Random(1).randbytes(10_000)))
     archive(log, store)
     (name,) = store.names()
-    whole = (tmp_path / name).read_bytes()
+    whole = (place / name).read_bytes()
     half = len(whole) // 2
     for damaged in (whole[:half], whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :], b""):
-        (tmp_path / name).write_bytes(damaged)
-        with pytest.raises(ArchiveError, match=rf"{name}.*`sdp-facade archive verify {tmp_path}` names each"):
+        (place / name).write_bytes(damaged)
+        with pytest.raises(ArchiveError, match=rf"{name}.*`sdp-facade archive verify '{place}'` names each"):
             list(read_records(store, TOPIC, 0, 2 * START))
         if damaged[-4:] != b"PAR1":
             with pytest.raises(ArchiveError, match=name):

@@ -27,7 +27,7 @@ from facade.kernel.bus.memory import MemoryLog
 from facade.kernel.bus.offsets import Extent
 from facade.kernel.bus.port import Headers, PartitionColumns, Record
 from facade.kernel.cli.app import app
-from facade.kernel.clock import ManualClock
+from facade.kernel.clock import ManualClock, utc_text
 from facade.kernel.codec.decode import BatchDecoder
 from facade.kernel.config import Settings
 from facade.kernel.errors import BusError, ConfigError
@@ -605,6 +605,25 @@ def test_the_check_of_the_bus_knows_topics_of_a_replay(tmp_path: Path, monkeypat
         monkeypatch.setattr(bus.brokers, "inspect_topics", lambda *_, icd=icd: at_brokers(plan, icd.topics))
         said = bus._topics(Connection(settings), icd, settings, {}, {})
         assert [(one.level, one.text) for one in said if one.level != "NOTE"] == wanted
+
+
+def test_a_folder_with_a_space_is_one_word_of_the_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"KAFKA_BOOTSTRAP": "127.0.0.1:1", "SDP_TOPIC_PREFIX": "replay."}.items():
+        monkeypatch.setenv(name, value)
+    for name in (
+        "inspect_topics",
+        "KafkaTopicWatch",
+        "require_place",
+        "create_topics",
+        "KafkaStreamWriter",
+        "KafkaBus",
+    ):
+        monkeypatch.setattr(replay_cli, name, Mock())
+    monkeypatch.setattr(replay_cli, "play", lambda *_, **__: 1)
+    states(place := tmp_path / "my archive", START, START + SECOND)
+    times = ["--from", utc_text(START), "--to", utc_text(START + SECOND)]
+    done = CliRunner().invoke(app, ["archive", "replay", str(place), *times], catch_exceptions=False)
+    assert f"archive compare '{place}' FOLDER" in done.output.replace("\n", "")
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "fast", "inf", "nan", ""])

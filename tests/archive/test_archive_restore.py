@@ -33,7 +33,7 @@ from facade.kernel.bus.memory import MemoryBus, MemoryLog
 from facade.kernel.bus.offsets import Extent, TopicShape, position_record
 from facade.kernel.bus.port import Record
 from facade.kernel.cli.app import app
-from facade.kernel.clock import ManualClock
+from facade.kernel.clock import SECOND, ManualClock
 from facade.kernel.errors import BusError, ConfigError, OutcomeUnknown
 from facade.sdp.messages import WorkerPosition
 from tests.support.alerting import Bench, Server
@@ -48,6 +48,8 @@ OLD, NEW = "O" * 22, "N" * 22
 class IdBus(MemoryBus):
     """A bus whose topics have ids as those of Kafka."""
 
+    heaps = OLD
+
     def extents(self, topics: Iterable[str]) -> dict[str, Extent]:
         return {name: replace(one, id=self._id(name)) for name, one in super().extents(topics).items()}
 
@@ -55,7 +57,7 @@ class IdBus(MemoryBus):
         return {name: one._replace(id=self._id(name)) for name, one in super().step(topics).items()}
 
     def _id(self, topic: str) -> str:
-        return OLD if topic == "ingest.heaps" else ""
+        return self.heaps if topic == "ingest.heaps" else ""
 
 
 class Brokers:
@@ -170,6 +172,19 @@ def test_positions_are_on_the_new_log_and_not_behind_results(tmp_path: Path) -> 
     assert [one.value for one in brokers.records("positions")] == [position(4, NEW).value, position(9, NEW).value]
     (found,) = brokers.records("ingest.summary")
     assert found.value == (summary(0, 9).value or b"").replace(OLD.encode(), NEW.encode())
+
+
+@pytest.mark.parametrize("former", [0, 1])
+def test_of_a_topic_made_again_within_an_hour_the_newest_log_is_restored(former: int, tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    for after, (id, partition) in enumerate({OLD: former, NEW: 1 - former}.items()):
+        log = MemoryLog({"ingest.heaps": 2})
+        log.append(record(START + after * SECOND, topic="ingest.heaps", partition=partition))
+        bus = IdBus(log)
+        bus.heaps = id
+        archive(bus, store, "ingest.heaps")
+    plan = plan_restore(store, ICD, prefix=PREFIX, now_us=START + SECOND)
+    assert (plan.ids, [*plan.partitions]) == ({"ingest.heaps": NEW}, [("ingest.heaps", 1 - former)])
 
 
 def test_an_id_that_is_no_log_stays() -> None:

@@ -1,9 +1,11 @@
 """One law of windows: what is wrong in `facade.kernel.windows` is wrong for devices, archives, files and reports
 alike."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import h5py
 import msgspec
@@ -18,6 +20,7 @@ from facade.archive.night.telemetry import NightTelemetry
 from facade.archive.sums import Summed
 from facade.kernel import sketch
 from facade.kernel.bus.port import Record
+from facade.kernel.errors import ConfigError
 from facade.kernel.outcome import USED
 from facade.kernel.windows import frame
 from facade.kernel.windows.newest import Rule
@@ -158,6 +161,17 @@ def test_windows_that_memory_does_not_hold_are_as_right(
     monkeypatch.setattr(sums.Sums, "_flush", lambda found: (sizes.append(found._size), flush(found)))
     assert USERS[user](tmp_path)
     assert {*sizes} == {2}, "no more rows wait in memory"
+
+
+@pytest.mark.parametrize(("user", "place"), {"compare": "/sdp-compare-", "NeXus": "No space"}.items())
+def test_a_full_disk_is_said_with_the_place_of_the_user(
+    user: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sums, "_MOST_WAITING", 2)
+    monkeypatch.setattr(sums.pickle, "dump", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises((ConfigError, OSError), match=f"{place}.*left on device") as found:
+        USERS[user](tmp_path)
+    assert "TMPDIR" not in str(found.value)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

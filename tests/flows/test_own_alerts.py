@@ -360,6 +360,17 @@ def test_new_dead_letters_are_a_fault_for_a_minute():
     assert faults.find(1_130_000_000) == {}
 
 
+def test_new_dead_letters_end_though_the_clock_is_set_back():
+    stream = StreamTotals()
+    faults = Overview(load(), BusHealth(connected=True), WorkerAccounts(), SimpleNamespace(streams={"a": stream}), [])
+    faults.issues(9_000_000_000)
+    stream.account.consumed = stream.account.dead_lettered = 1
+    assert {*faults.find(9_000_000_000)} == {*faults.find(1_000_000_000)} == {key := ("deadLetters", "sdp-facade/a")}
+    assert not faults.judges(key)
+    assert faults.find(1_070_000_000) == {}
+    assert faults.judges(key), "also an alarm of an earlier run"
+
+
 def test_a_later_beginning_is_a_new_occurrence_and_an_earlier_one_none(bench):
     bench.found = {KEY: Fault("t1 is lost", "ALARM", 1000)}
     assert not bench.own.has_reported(KEY, 1000)

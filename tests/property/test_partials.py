@@ -1,5 +1,6 @@
 """Partials are exact and merge in any order: reduced in pieces or at once, the result is the same."""
 
+import dataclasses
 import itertools
 import math
 from collections import defaultdict
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from facade.flows.telemetry.plan import plan
-from facade.flows.telemetry.reduce import AppendTimes, _NumberedGroups, reduce
+from facade.flows.telemetry.reduce import AppendTimes, _NamedGroups, _NumberedGroups, reduce
 from facade.kernel import sketch
 from facade.kernel.icd.load import load
 from facade.kernel.sequences import SeenNumbers, size, union
@@ -93,10 +95,10 @@ def test_a_reduction_is_what_a_loop_over_the_records_finds(documents):
     lateness, ahead = PLAN.window.lateness * 1e6, PLAN.window.ahead * 1e6
     groups, refused = defaultdict(list), []
     for index, document in enumerate(documents):
-        if document["node"] == 3:
-            refused.append((index, "unknown-node"))
-        elif document["time"] > NOW_US + ahead:
+        if document["time"] > NOW_US + ahead:
             refused.append((index, "time-ahead"))
+        elif document["node"] == 3:
+            refused.append((index, "unknown-node"))
         else:
             late = document["time"] < NOW_US - lateness
             window = 0 if late else document["time"] // 1_000_000 * 1_000_000
@@ -129,6 +131,15 @@ def test_a_reduction_is_what_a_loop_over_the_records_finds(documents):
                 assert mine.last == [d[field.name] for d in group if d["time"] == newest][-1]
             if mine.sketch is not None:
                 assert sum(mine.sketch.values()) == len(values)
+
+
+def test_a_record_that_is_refused_by_its_time_takes_no_number_of_a_name():
+    few = dataclasses.replace(PLAN, window=replace(PLAN.window, most_groups=1))
+    table = DECODER.decode(encoded(heap(at=100), heap()))
+    columns = {**table.columns, "node": np.array(["refused", "used"], dtype=object)}
+    result = reduce(columns, few, AppendTimes(NOW_US, NOW_US, lambda row: NOW_US), _NamedGroups("node", few))
+    assert [(row, entry.reason) for row, entry in result.rejected] == [(0, "time-ahead")]
+    assert result.used == 1
 
 
 def _runs(numbers):

@@ -124,7 +124,7 @@ class Overview:
         """Return all issues, the gravest first; none while no broker answers, as the state is unknown then."""
         if not self.bus.connected:
             return []
-        self._began, self._now = self._began or now, now
+        self._began, self._now = min(self._began or now, now), now  # the clock may be set back
         found = [*self._about_streams(now), *(one for flow in self._flows for one in self._ask(flow, now))]
         told = {one.text for one in found}
         found = [one for one in found if not (one.reasons and told.issuperset(one.reasons))]
@@ -290,6 +290,7 @@ class Overview:
     def _new(self, what: str, stream: str, count: int, now: Time) -> int:
         """Return the growth of a count since its last pause; 0 during a pause."""
         before, since, old = self._counts.get((what, stream), (count, NEVER - _NEW_FOR, count))
+        since = min(since, now)  # the clock may be set back
         if count > before:
             since, old = now, old if now - since < _NEW_FOR else before
         old = min(old, count)

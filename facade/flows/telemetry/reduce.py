@@ -283,21 +283,27 @@ def sift(columns: Mapping[str, Column], plan: Plan, appended: AppendTimes, group
     """Judge the records; parameters as of `reduce`."""
     rule = plan.window
     time = columns[rule.time]
-    codes = groups.codes(columns, len(time))
     lateness, ahead = as_duration(rule.lateness), plan.rule.ahead_us
     if not len(time) or (appended.last - lateness <= time.min() and time.max() <= appended.first + ahead):
+        codes = groups.codes(columns, len(time))
         return Sifted(codes, None, list(_strangers(columns, plan, codes)))
     judge = _judges(time, appended, lateness, ahead)
-    rejected = list(_strangers(columns, plan, codes))
-    for i in np.flatnonzero((time > judge + ahead) & (codes != UNKNOWN)).tolist():
+    refused = dict[int, RecordRejected]()
+    for i in np.flatnonzero(time > judge + ahead).tolist():
         by = as_seconds(Duration(time[i] - judge[i]))
         what = f"{by:.3f} s ahead of the broker's clock, at most {rule.ahead} s allowed"
         ahead_of = RecordRejected("time-ahead", f"$.{rule.time}", what)
-        rejected.append((i, wrong_unit(Time(time[i]), Time(judge[i]), f"$.{rule.time}") or ahead_of))
+        refused[i] = wrong_unit(Time(time[i]), Time(judge[i]), f"$.{rule.time}") or ahead_of
     late = time < judge - lateness
-    small = np.flatnonzero((time < judge // _OTHER_UNIT) & (codes != UNKNOWN)).tolist()
+    small = np.flatnonzero(time < judge // _OTHER_UNIT).tolist()
     found = ((i, wrong_unit(Time(time[i]), Time(judge[i]), f"$.{rule.time}")) for i in small)
-    rejected.extend((i, why) for i, why in found if why is not None)
+    refused.update((i, why) for i, why in found if why is not None)
+    is_used = np.ones(len(time), dtype=np.bool_)
+    is_used[[*refused]] = False
+    used = {name: columns[name][is_used] for name in (rule.group,) if name}
+    codes = np.zeros(len(time), dtype=np.int64)
+    codes[is_used] = groups.codes(used, int(np.count_nonzero(is_used)))  # a refused one takes no number of a name
+    rejected = [*_strangers(columns, plan, codes), *refused.items()]
     return Sifted(codes, late, rejected)
 
 
