@@ -263,6 +263,17 @@ def test_an_answer_about_another_command_is_not_shown_as_this_one(run: Any) -> N
     assert run(script) is True
 
 
+def test_the_trend_of_a_device_that_is_not_known_for_a_while_has_a_title(run: Any) -> None:
+    """While the Tango database did not answer, a page with the trend of a fraction stopped drawing."""
+    script = """
+      (await import("node:fs")).appendFileSync("trends.js", "export { Trend };");
+      const { Trend } = await import("./trends.js");
+      store.site = { devices: {}, classes: {}, enums: {} };
+      found = Trend.prototype.sayer.call({ device: "a/b/1" }, "flaggedFraction").title;
+    """
+    assert run(script) == "flaggedFraction"
+
+
 def test_an_address_that_a_person_typed_wrongly_stops_no_drawing(run: Any) -> None:
     script = """
       const { redraw } = await import("./app.js");

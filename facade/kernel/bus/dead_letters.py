@@ -6,12 +6,12 @@ dead letter is without key, value and headers.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from facade.kernel.bus.port import TRANSACTION, Record
-from facade.kernel.clock import Time
+from facade.kernel.bus.port import TRANSACTION, QueueingWriter, Record
+from facade.kernel.clock import Clock, Time
 from facade.kernel.outcome import RecordRejected
 from facade.kernel.printable import printable
 
@@ -51,6 +51,47 @@ def dead_letter(record: Record, why: RecordRejected, *, by: str, more: Mapping[s
     }
     headers = tuple((PREFIX + name, printable(text).encode()) for name, text in added.items())
     return Record(topic=TOPIC, key=record.key, value=record.value, headers=(*record.headers, *headers))
+
+
+class Unconfirmed:
+    """Dead letters that a writer has not confirmed yet, so that a snapshot must not count their records."""
+
+    def __init__(self, writer: QueueingWriter, clock: Clock) -> None:
+        self._writer, self._clock = writer, clock
+        self._letters: list[Record] = []
+        self._mark = self._failed = 0
+        self.since = 0.0
+        """Monotonic time of the first of them [s]."""
+        self.size = 0
+        """Their size [bytes]."""
+
+    def __len__(self) -> int:
+        """Return how many there are; those that `check` has not looked at yet count."""
+        return len(self._letters)
+
+    def write(self, letter: Record) -> None:
+        """Write a dead letter, without waiting."""
+        if not self._letters:
+            self.since, self.size = self._clock.monotonic(), 0
+        self._letters.append(letter)
+        self.size += size_of(letter)
+        self._send([letter])
+
+    def check(self) -> bool:
+        """Return whether there are still any; write all again if one of them has failed."""
+        if not self._letters or not self._writer.settled(self._mark):
+            return bool(self._letters)
+        if (failed := self._writer.failures(TOPIC)) == self._failed:
+            self._letters.clear()
+            return False
+        self._failed = failed
+        self._send(self._letters)
+        return True
+
+    def _send(self, letters: Sequence[Record]) -> None:
+        for letter in letters:
+            self._writer.send(letter)
+        self._mark = self._writer.mark()
 
 
 def size_of(record: Record) -> int:

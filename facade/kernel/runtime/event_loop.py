@@ -38,7 +38,7 @@ _EVENTS_BY, _STATES_BY, _SNAPSHOTS_BY, _END_BY = 1.5, 2.0, 2.5, 3.5
 snapshot, for the snapshots, and for all records. Tango deletes the devices after 4 s in any case."""
 _PATIENCE = 1.0
 """Time for which nothing is read while a snapshot that is due waits for dead letters [s]."""
-_MOST_UNCERTAIN = 64_000_000
+_MOST_UNCONFIRMED = 64_000_000
 """Size of dead letters without a confirmation beyond which nothing is read [bytes]: the writer must have room for them
 when it writes them again."""
 
@@ -110,14 +110,7 @@ class EventLoop:
         make = partial(Progress, keep=self._timing.rebuild, clock=clock)
         self._progress = {one.topic: make(one, sets_aside=one.topic not in left_to_others) for one in flows}
         self._snapshot_at = 0.0
-        self._dead_letters: list[Record] = []
-        """Dead letters that may not be on the bus."""
-        self._uncertain_since = 0.0
-        """Monotonic time of the first of them [s]."""
-        self._uncertain_bytes = 0
-        self._mark = 0
-        """Mark of the writer after the newest one."""
-        self._failed = 0
+        self._dead_letters = dead_letters.Unconfirmed(writer, clock)
         self._behind: set[str] = set()
         """Topics with unread records from before the start."""
         self._opened_at = 0.0
@@ -209,7 +202,7 @@ class EventLoop:
 
         for one in self._periodic_tasks:
             one.end()
-        wait(_STATES_BY, self._have_open_dead_letters, self._delivery.proceed)
+        wait(_STATES_BY, self._dead_letters.check, self._delivery.proceed)
         if reader is not None:
             wait(_EVENTS_BY, lambda: bool(self._publisher.queued), self._publisher.tick)
             # Snapshots under way first, or the last ones would have to wait.
@@ -225,27 +218,12 @@ class EventLoop:
         Otherwise no snapshot would be written as long as each cycle has an unusable record, and their dead letters
         would fill the memory.
         """
-        now = self._clock.monotonic()
-        is_due = now >= self._snapshot_at + self._timing.snapshot
-        is_due &= now < self._uncertain_since + self._timing.snapshot + _PATIENCE
-        if not self._dead_letters or not (is_due or self._uncertain_bytes > _MOST_UNCERTAIN):
+        each = self._timing.snapshot
+        is_due = self._snapshot_at + each <= self._clock.monotonic() < self._dead_letters.since + each + _PATIENCE
+        if not self._dead_letters or not (is_due or self._dead_letters.size > _MOST_UNCONFIRMED):
             return False
-        self._have_open_dead_letters()
+        self._dead_letters.check()
         return True  # also if they are on the bus by now: the snapshot comes before the next record
-
-    def _have_open_dead_letters(self) -> bool:
-        """Return whether some dead letters may not be on the bus; write them again if one of them is not."""
-        writer = self._bus.writer()
-        if not self._dead_letters or not writer.settled(self._mark):
-            return bool(self._dead_letters)
-        if (failed := writer.failures(dead_letters.TOPIC)) == self._failed:
-            self._dead_letters.clear()
-            return False
-        self._failed = failed
-        for record in self._dead_letters:
-            writer.send(record)
-        self._mark = writer.mark()
-        return True
 
     def _until_due(self) -> float:
         if self._publisher.waiting:
@@ -301,7 +279,7 @@ class EventLoop:
         now = self._clock.monotonic()
         if self._delivery.holds_snapshots():
             return
-        if self._have_open_dead_letters():
+        if self._dead_letters.check():
             return  # a snapshot counts their records: after a kill they would not be written again
         self._snapshot_at = now
         shown = self._delivery.remember(self._publisher.last)
@@ -352,13 +330,7 @@ class EventLoop:
         progress = self._progress[record.topic]
         outcome = progress.take(record)
         if isinstance(outcome, RecordRejected) and not progress.is_set_aside(record):
-            letter = dead_letters.dead_letter(record, outcome, by=self._instance)
-            if not self._dead_letters:
-                self._uncertain_since, self._uncertain_bytes = self._clock.monotonic(), 0
-            self._dead_letters.append(letter)
-            self._uncertain_bytes += dead_letters.size_of(letter)
-            self._bus.writer().send(letter)
-            self._mark = self._bus.writer().mark()
+            self._dead_letters.write(dead_letters.dead_letter(record, outcome, by=self._instance))
 
     def _note(self, trouble: str) -> None:
         _log.warning("%s instance=%s", trouble, self._instance)

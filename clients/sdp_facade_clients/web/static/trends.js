@@ -57,7 +57,8 @@ class Trend extends Plot {
     const entry = kindOf(this.device)?.attributes[attribute];
     const said = (value) => quantity(value, entry, attribute);
     const isScaled = ["s", "B", "Hz"].includes(entry?.unit) || /%$/.test(said(0));
-    return { entry, said, axis: isScaled ? said : short, title: isScaled ? entry.label : entry ? labelOf(entry) : attribute };
+    const title = entry ? (isScaled ? entry.label : labelOf(entry)) : attribute;
+    return { entry, said, axis: isScaled ? said : short, title };
   }
   make() {
     this.plot?.destroy();
