@@ -20,6 +20,8 @@ from facade.flows.alerts.follower import FollowedAlert, Follower, Page
 
 _log = logging.getLogger(__name__)
 
+_LONGEST_END = 3.5
+"""Longest wait of `close` for each thread [s]: Tango gives up an ordinary call after 3 s."""
 _QUEUED = 10_000
 """Events queued for a slow callback; further ones are fetched later."""
 _POLL, _AWAY = 1.0, 0.5
@@ -76,18 +78,25 @@ class AlertSubscription:
         self._newest: int | None = None
         """The last value read, until it has been compared."""
         self._closed, self._renew = threading.Event(), threading.Event()
+        self._calling = threading.RLock()
+        """Held during a callback, which may call `close`."""
         self._proxy: Any = None
         self._threads = [threading.Thread(target=body, daemon=True) for body in (self._listen, self._work)]
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """End the subscription. No callback runs after `close` returns, unless a callback itself called it."""
+        """End the subscription. No callback runs after `close` returns, unless a callback itself called it.
+
+        A call to Tango that is under way may outlast it: while the Tango database hangs, one takes 17 s.
+        """
         self._closed.set()
         self._renew.set()
+        with self._calling:  # a callback under way ends, and no further one begins
+            pass
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join()
+                thread.join(_LONGEST_END)
 
     def _listen(self) -> None:
         with tango.EnsureOmniThread():
@@ -162,7 +171,7 @@ class AlertSubscription:
         if follower.made_anew != anew:
             with self._events.mutex:
                 self._events.queue.clear()  # they belong to the former log
-            self._on_lost(f"the log of the alerts is a new one: {asked} had been seen, its numbers begin at 1")
+            self._tell_lost(f"the log of the alerts is a new one: {asked} had been seen, its numbers begin at 1")
 
     def _ask(self, sequence: int) -> str:
         """Call GetAlertsSince; return an empty text, after a pause, if the device is away or still reading."""
@@ -173,20 +182,30 @@ class AlertSubscription:
             self._proxy, self.last_error = None, failed.args[0].desc
             if (gone := _GONE.search(failed.args[0].desc)) and self.follower is not None:
                 last = int(gone[1])
-                self._on_lost(f"{sequence + 1} to {last} are no longer in the memory of the device, only on the topic")
+                self._tell_lost(
+                    f"{sequence + 1} to {last} are no longer in the memory of the device, only on the topic"
+                )
                 self._give(self.follower, self.follower.skip(last))
             else:
                 self._closed.wait(_AWAY)
             return ""
 
+    def _tell_lost(self, text: str) -> None:
+        with self._calling:
+            if not self._closed.is_set():
+                self._on_lost(text)
+
     def _give(self, follower: Follower, entries: list[FollowedAlert]) -> None:
         for entry in entries:
-            if self._closed.is_set():
-                return
-            try:
-                if self._only.wants(entry):
-                    self._on_entry(entry)
-            except Exception:
-                _log.exception("callback failed for alert %d", entry.sequence)
-            self.place = entry.sequence
-        self.place = follower.seen  # after the last entry in case of a gap; 0 after a new log
+            with self._calling:
+                if self._closed.is_set():
+                    return
+                try:
+                    if self._only.wants(entry):
+                        self._on_entry(entry)
+                except Exception:
+                    _log.exception("callback failed for alert %d", entry.sequence)
+                self.place = entry.sequence
+        with self._calling:
+            if not self._closed.is_set():
+                self.place = follower.seen  # after the last entry in case of a gap; 0 after a new log

@@ -8,6 +8,7 @@ from facade.kernel.config import load_settings
 from facade.kernel.findings import DEGRADED, FAILED, NOTE, OK, UNKNOWN, Finding
 from facade.kernel.icd.model import Condition
 from facade.kernel.names import domain
+from facade.kernel.printable import label_of
 from facade.kernel.severities import CRITICAL
 from facade.sdp import alarm_states as states
 from facade.sdp import judgement
@@ -89,7 +90,7 @@ def see(
     """
     master, servers = answers["master"], answers["servers"] or {}
     if master is not None and master["healthState"] is not None:
-        master["healthState"] = labels[master["healthState"]]
+        master["healthState"] = label_of(labels, master["healthState"])
     parts = servers.get(SERVERS) or registered
     return Seen({one: why(one) for one in parts}, master, answers["bus"], answers["alerts"], alarms, answers["workers"])
 

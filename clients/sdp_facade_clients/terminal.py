@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from facade.kernel.console import Console
-from facade.kernel.printable import printable
+from facade.kernel.printable import label_of, printable
 from facade.kernel.reading import Quality
 from sdp_facade_clients.alarm_choice import urgency
 from sdp_facade_clients.events import EventRecord, EventRecords
@@ -68,7 +68,7 @@ class Scene:
         """Return healthState's label."""
         newest = self.first(MASTER, "healthState").newest
         unknown = newest is None or newest.value is None or newest.quality is Quality.INVALID
-        return DASH if newest is None or unknown else self.health_labels[int(newest.value)]
+        return DASH if newest is None or unknown else label_of(self.health_labels, newest.value)
 
 
 def cell(record: EventRecord, form: Callable[[Any], str], style: str = "") -> Text:
@@ -89,7 +89,7 @@ def state_cell(record: EventRecord) -> Text:
 def enum_cell(record: EventRecord, labels: Sequence[str], styles: Mapping[str, str]) -> Text:
     """Show the label of an enumeration."""
     newest = record.newest
-    label = "" if newest is None or newest.value is None else labels[int(newest.value)]
+    label = "" if newest is None or newest.value is None else label_of(labels, newest.value)
     return cell(record, lambda _: label, styles.get(label, "yellow"))
 
 

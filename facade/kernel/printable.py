@@ -1,7 +1,7 @@
 """Foreign text in a form for terminals, logs, Tango strings and headers of dead letters."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 _LONGEST_EXCERPT: Final = 500
 
@@ -37,3 +37,8 @@ def listed(names: Sequence[str], most: int) -> str:
     """Return the first of some names, and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def label_of(labels: Sequence[str], value: Any) -> str:
+    """Return the label of an enumeration's value, or the value itself: newer servers may have further ones."""
+    return dict(enumerate(labels)).get(value, str(value))

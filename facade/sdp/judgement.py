@@ -73,7 +73,7 @@ def judge(
     found = [finding for one in told if (finding := _of_issue(one, known.get(_key(one)), conditions)) is not None]
     if health != OK and not issues:
         do = "Read the log of the device server control."
-        found.append(Finding(health, "SdpMaster", f"health is {health}, and no reason is given", do))
+        found.append(Finding(_level(health), "SdpMaster", f"health is {health}, and no reason is given", do))
     with_issue = {_key(one) for one in told}
     found += _of_alarms([one for one in known.values() if _key(one) not in with_issue], conditions)
     names = {one.alarm for one in found} | {f"{one['condition']}@{one['source']}" for one in known.values()}
@@ -88,6 +88,11 @@ def judge(
 def rank(finding: Finding) -> tuple[int, int]:
     """Return the sort key of a finding with a severity: the gravest first."""
     return -SEVERITIES.index(finding.severity), RANKS.index(finding.level)
+
+
+def _level(health: str) -> str:
+    """Return the level of a healthState; one that only a newer server has is not known here."""
+    return health if health in RANKS else UNKNOWN
 
 
 def _key(one: Mapping[str, Any]) -> tuple[str, str]:
@@ -105,7 +110,7 @@ def _of_issue(issue: Issue, alarm: AlarmDict | None, conditions: Mapping[str, Co
     about = f"{name} of {source}" if condition else device or "SdpMaster"
     text = issue["text"].removeprefix(f"{about}: ")
     return Finding(
-        level=issue["health"],
+        level=_level(issue["health"]),
         about=about,
         text=text if alarm is None else f"{alarm['severity']} {alarm['state']}: {text}",
         do=do or (f"Read the Status of {device}." if device else "Read the log of the device server control."),

@@ -1,6 +1,7 @@
 """Filters of alert subscriptions: what is wanted comes once, and what is not moves the client's place all the same."""
 
 import json
+import threading
 from types import SimpleNamespace
 
 import msgspec
@@ -10,7 +11,7 @@ from facade.flows.alerts.filter import AlertFilter, Comparison
 from facade.flows.alerts.follower import FollowedAlert
 from facade.kernel.errors import ConfigError
 from sdp_facade_clients import alert_subscription
-from tests.support.waiting import until
+from tests.support.waiting import HANG, until
 
 ALERT = {
     "condition": "transientDetected", "source": "lsst/detector-017", "severity": "WARNING", "state": "ACTIVE",
@@ -122,6 +123,28 @@ def test_a_failing_callback_moves_the_place(monkeypatch):
     subscription = alert_subscription.AlertSubscription("a/b/c", lambda entry: 1 / 0, start=0)
     until(lambda: subscription.place == 3, "all were called back")
     subscription.close()
+
+
+def test_the_end_does_not_wait_for_a_call_that_hangs_and_nothing_is_called_back_after_it(monkeypatch):
+    """While the Tango database hangs, a call takes 17 s."""
+    hanging, goes_on, found = threading.Event(), threading.Event(), []
+
+    class Hanging(Device):
+        def command_inout(self, name, since):
+            hanging.set()
+            goes_on.wait(HANG)
+            return super().command_inout(name, since)
+
+    monkeypatch.setattr(alert_subscription, "_LONGEST_END", 0.0)
+    monkeypatch.setattr(alert_subscription.tango, "DeviceProxy", lambda name: Hanging(3, lost={1, 2, 3}, gone=2))
+    subscription = alert_subscription.AlertSubscription("a/b/c", found.append, start=0, on_lost=found.append)
+    assert hanging.wait(HANG)
+    subscription.close()
+    assert any(thread.is_alive() for thread in subscription._threads), "it has waited"
+    goes_on.set()
+    for thread in subscription._threads:
+        thread.join(HANG)
+    assert (found, subscription.place) == ([], 0)
 
 
 @pytest.mark.parametrize("recent", [0, 5, 40, 99])

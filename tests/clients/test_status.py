@@ -13,7 +13,7 @@ from facade.kernel.cli.app import app
 from facade.kernel.findings import EXIT_CODES, line
 from facade.kernel.icd.load import load
 from sdp_facade_clients import alert_commands, ask, cli
-from sdp_facade_clients.status import Seen, judge, questions
+from sdp_facade_clients.status import Seen, judge, questions, see
 from tests.support.waiting import HANG
 
 ICD = load()
@@ -55,6 +55,7 @@ DOWN = {"servers": {"alerts": "", "control": "", "ingest-00": "is not exported"}
         (health("DEGRADED", "a lags", "b lags"), "DEGRADED", "a lags"),
         (health("FAILED", "no worker", "b lags"), "FAILED", "no worker"),
         (health("FAILED"), "FAILED", "no reason is given"),
+        (health("BROKEN", "beyond repair"), "UNKNOWN", "beyond repair"),
         (health("UNKNOWN", "no Kafka broker reachable"), "UNKNOWN", "no Kafka broker"),
         (health(None), "UNKNOWN", "the health of SDP is not known"),
         ({"master": None}, "UNKNOWN", "the health of SDP is not known"),
@@ -158,6 +159,15 @@ def test_what_sdp_master_says_is_not_said_again_by_sdp_bus():
     bus = {"State": "ALARM", "Status": "The device is in ALARM state.\na lags\nb breaks"}
     _, findings = judge(FINE._replace(bus=bus, **health("DEGRADED", "a lags")), CONDITIONS)
     assert [one.text for one in findings] == ["a lags", "ALARM: b breaks"]
+
+
+@pytest.mark.parametrize("value", [len(ICD.enums["HealthState"]), "BROKEN"])
+def test_a_health_that_only_a_newer_server_has_is_unknown_and_shown(value):
+    answers = {"master": FINE.master | {"healthState": value}, "bus": FINE.bus, "alerts": FINE.alerts}
+    answers |= {"workers": None, "servers": {"deviceServers": ["control"]}}
+    seen = see(answers, (), (), lambda _: "", ICD.enums["HealthState"])
+    word, (finding,) = judge(seen, CONDITIONS)
+    assert (word, finding.text) == ("UNKNOWN", f"health is {value}, and no reason is given")
 
 
 def test_settings_are_read_when_a_command_runs(monkeypatch):

@@ -254,6 +254,13 @@ def test_a_subarray_has_a_row_with_its_last_command() -> None:
     ]
 
 
+def test_a_label_that_only_a_newer_server_has_is_shown_as_its_number() -> None:
+    newer = scene(healthState=47, obsState=48)
+    assert "health 47 " in shown(newer)
+    assert ["02", "ON", "48", "47"] in [line.split()[:4] for line in shown(newer).splitlines()]
+    assert ("SDP ON 47 " in summary(newer), "02 48" in summary(newer)) == (True, True)
+
+
 def test_alarms_that_need_an_operator_are_shown_once() -> None:
     text = shown(scene(alerts=True), height=40)
     assert "2 active, 5 not acknowledged, 4 shelved, 1,042 so far" in text

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -666,3 +667,19 @@ def test_a_certificate_that_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPa
         with pytest.raises(ConfigError, match=rf"--certificate {file}, --key {file}: expected .* got: .*({got})"):
             web_cli.web(certificate=file, key=file)
         file.write_text("no certificate")
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_a_bus() -> None:
+        raise ConfigError("no broker")
+
+    monkeypatch.setattr(web_cli, "require_tango_database", lambda tango_host: None)
+    monkeypatch.setattr(web_cli, "how_to_install", lambda: "")
+    monkeypatch.setattr(web_cli, "load_client_settings", without_a_bus)
+    monkeypatch.setattr(web_cli, "start_logging", lambda tags: None)
+    monkeypatch.setattr(web_cli.gc, "set_threshold", lambda count: None)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = rf"--host 127\.0\.0\.1 --port {port}: expected .* a free port, got: Address already in use; end the prog"
+        with pytest.raises(ConfigError, match=said):
+            web_cli.web("db:10000", port=port)

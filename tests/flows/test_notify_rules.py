@@ -11,10 +11,13 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from facade.flows.alerts import cli
 from facade.flows.alerts.messages import Alarm, AlertNotification
 from facade.flows.alerts.notify_rules import MailServer, Receiver, Rule, Rules, Secret, read_rules
 from facade.flows.alerts.receivers import fingerprint, labels, mail_of, message_id, poster, request_of
+from facade.kernel.cli.app import app
 from facade.kernel.clock import SystemClock, Time, as_time
 from facade.kernel.errors import ConfigError
 from facade.kernel.icd.load import load
@@ -101,6 +104,32 @@ def test_the_rules_of_the_documentation_are_right(tmp_path: Path, monkeypatch: p
     (text,) = (one for one in re.findall(r"```toml\n(.*?)```", page, re.DOTALL) if "[[rules]]" in one)
     monkeypatch.setattr(Secret, "read", lambda self: "s")
     assert len(read(tmp_path, text).rules) > 1
+
+
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_a_rule_for_conditions_that_the_interface_lacks_is_told_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """Sources may raise conditions of their own."""
+    monkeypatch.setattr(cli, "run_worker", lambda *_: None)
+    monkeypatch.setattr(cli, "_show", lambda *_: None)
+    file = tmp_path / "notify.toml"
+    file.write_text(
+        f'{HEAD}{RULE}{RULE}conditions = ["receive*", "receiveOverun", "heaterCold", "x*", "workerSilent"]\n'
+    )
+    done = CliRunner().invoke(app, ["alerts", "notify", str(file), *options])
+    assert done.exit_code == 0, done.output
+    where, own = (
+        f"{file}: rules[1]: conditions: expected a condition of the interface",
+        "it fits no alarm unless a source",
+    )
+    said = done.stderr.splitlines()
+    assert [line.partition(";")[0] for line in said] == [
+        f"{where}, which has receiveOverrun, got 'receiveOverun'",
+        f"{where}, got 'heaterCold'",
+        f"{where}, got 'x*'",
+    ]
+    assert all(own in line for line in said)
 
 
 @pytest.mark.parametrize("kind", ["file", "variable"])

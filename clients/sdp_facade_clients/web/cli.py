@@ -3,6 +3,7 @@
 import gc
 import ipaddress
 import os
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -188,7 +189,7 @@ def web(
             access_log=False,
         )
         server = uvicorn.Server(config)
-        sockets = [config.bind_socket()]
+        sockets = [_listening(host, port)]
         shown = sockets[0].getsockname()[1]
         scheme = "https" if certificate else "http"
         say(f"the operator's page: {scheme}://{'localhost' if host in LOCAL else host_in_url(host)}:{shown}/")
@@ -200,6 +201,22 @@ def web(
         )
         with closing(following), closing(alerts):
             server.run(sockets)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """Return the socket of the server; uvicorn's own error names no port, and ends the process."""
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen()
+    except OSError as error:
+        found.close()
+        what = f"expected an address of this host and a free port, got: {error.strerror}"
+        raise ConfigError(
+            f"--host {host} --port {port}: {what}; end the program that has the port, or name another one"
+        ) from error
+    return found
 
 
 def _network(text: str) -> str:

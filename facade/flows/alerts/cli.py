@@ -54,6 +54,8 @@ def notify(
     found, settings, icd = read_rules(rules), load_settings(), load()
     if settings.replay:
         raise ConfigError("alerts notify: expected the bus of a running site, got a replay, whose alarms are long over")
+    for text in found.unknown_conditions(icd.conditions):
+        ERR.print(f"{rules}: {text}", style="yellow", markup=False)
     clock, suppression = SystemClock(), suppression_of(icd, settings.rack_size)
     post = poster(found, settings.prefix, icd.conditions, clock)
     if dry_run:

@@ -5,8 +5,9 @@ Secrets stay outside: the file names another file, or a variable of the environm
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -190,6 +191,15 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def for_alarm(self, alarm: Alarm) -> Iterator[str]:
         """Return the receivers that are told of an alarm if it waits for long enough."""
         return iter(dict.fromkeys(name for rule in self.rules if rule.covers(alarm) for name in rule.to))
+
+    def unknown_conditions(self, known: Collection[str]) -> Iterator[str]:
+        """Return a text for each entry of `conditions` that fits no condition of the interface."""
+        for number, rule in enumerate(self.rules):
+            for one in rule.conditions:
+                if not any(fnmatchcase(name, one) for name in known):
+                    near = "".join(f", which has {name}" for name in get_close_matches(one, known, 1))
+                    what = f"expected a condition of the interface{near}, got {one!r:.100}"
+                    yield f"rules[{number}]: conditions: {what}; it fits no alarm unless a source raises its own"
 
     def rule(self, receiver: str, alarm: Alarm, now: Time | None = None) -> Rule | None:
         """Return the first rule by which a receiver is told of an alarm: at a time, or at any."""
