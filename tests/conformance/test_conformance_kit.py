@@ -75,7 +75,7 @@ class FakeSystem:
 
     def __init__(self, **options: object) -> None:
         self.icd, self.absent = ICD, []
-        self.options = CheckOptions(tango_host="", bootstrap="", prefix="", **options)
+        self.options = CheckOptions(tango_host="", bootstrap="127.0.0.1:1", prefix="", **options)
         self.commanded_class = ICD.classes["SdpSubarray"]
         families = {"SdpIngestNode": "ingest/000{}", "SdpSubarray": "subarray/0{}"}
         self.devices = {name: [] for name in ICD.classes}
