@@ -187,11 +187,12 @@ def call_commands(
                 return clock.monotonic() - began
         raise InfraError(f"the echo of record {text} did not come within {_PATIENCE:g} s")
 
-    if subarray.state() == tango.DevState.OFF:
-        for name in ("On", "AssignResources"):
-            give(name)
     for number in range(warm_up):  # a broker that has just been started spends its time compiling
         round_trip(f"warm-up {number}")
+    if subarray.state() == tango.DevState.OFF:
+        while subarray.state() == tango.DevState.OFF:  # a command times out while the controller still starts
+            give("On")
+        give("AssignResources")
     samples = []
     for text in (str(number).zfill(size) for number in range(NOT_COUNTED + count)):
         called, whole = give("Configure")
