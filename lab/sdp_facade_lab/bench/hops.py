@@ -43,6 +43,8 @@ NOT_COUNTED = 20
 """Samples before those that count."""
 _PATIENCE = 20.0
 """Longest wait for anything [s]."""
+_STARTS = 6
+"""Tries of the first command, each of which times out while the controller still starts."""
 _PAUSE = 0.01
 """Between two alerts, so that they are not queued behind each other [s]."""
 
@@ -190,8 +192,9 @@ def call_commands(
     for number in range(warm_up):  # a broker that has just been started spends its time compiling
         round_trip(f"warm-up {number}")
     if subarray.state() == tango.DevState.OFF:
-        while subarray.state() == tango.DevState.OFF:  # a command times out while the controller still starts
-            give("On")
+        for _ in range(_STARTS):
+            if subarray.state() == tango.DevState.OFF:
+                give("On")
         give("AssignResources")
     samples = []
     for text in (str(number).zfill(size) for number in range(NOT_COUNTED + count)):
