@@ -163,7 +163,7 @@ def explains(alarm: Alarm) -> bool:
 
 
 def suppression_of(icd: Icd, rack_size: int) -> Suppression:
-    """Return what the ICD says, for racks of a deployment's size."""
+    """Return the relations that the ICD names, for a deployment whose racks have `rack_size` nodes."""
     return Suppression(icd.conditions, icd.locations, rack_size, alarms_by_stream(icd))
 
 
